@@ -51,7 +51,7 @@ def test_the_virtual_gpu_lays_them_out_alike() -> None:
     names = ("u8 a", "u64 b", "b16 c", "f32 d", "u8 e", "f64 f")
     declared = ", ".join(f".param .{name}" for name in names) + ", .param .align 64 .b8 g[128], .param .u16 h"
     module = load_ptx(f".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k({declared})\n{{\n ret;\n}}\n")
-    program = decode(module.module, "k")
+    program = decode(module["k"].module, "k")
     assert layout(module["k"].function.params)[1] == [each.offset for each in program.params]
 
 

@@ -46,7 +46,7 @@ def check(made: Mutant, launch: bool, ask: bool) -> dict[str, Any]:
     """Returns what happened to a mutant: ``load``, ``launch`` and ``ptxas`` with an outcome and a message each."""
     result: dict[str, Any] = {"number": made.number, "mutator": made.mutator, "file": made.file}
     result |= {"line": made.line, "before": made.before, "after": made.after}
-    outcome, module = _try(lambda: ww.load_ptx(made.text))
+    outcome, module = _try(lambda: ww.load_ptx(made.text, whole=True))
     result["load"] = outcome
     if launch and module is not None:
         names = list(module)

@@ -61,21 +61,32 @@ class Entry:
 
 
 class PtxModule:
-    """The kernels of one PTX text by name: ``module["saxpy"]`` finds a C++ function by its unmangled name too."""
+    """The kernels of one PTX text by name: ``module["saxpy"]`` finds a C++ function by its unmangled name too.
 
-    def __init__(self, module: nodes.Module, source: str) -> None:
-        self.module = module
+    Of a text of several kernels, ``module["saxpy"]`` checks the kernel's body and those of the functions that it needs,
+    and raises PtxSyntaxError for what ptxas refuses.
+    """
+
+    def __init__(self, text: str, source: str, file: str = "<ptx>") -> None:
         self.source = source
-        functions = [item for item in module.items if isinstance(item, nodes.Function) and item.kind == "entry"]
-        self._entries = {function.name: entry_of(module, function) for function in functions}
+        self._text, self._file = text, file
+        functions = [item for item in ptx.load_outline(text, file).items if isinstance(item, nodes.Function)]
+        self._entries: dict[str, Entry | None] = {item.name: None for item in functions if item.kind == "entry"}
 
     def __getitem__(self, name: str) -> Entry:
         plain = [mangled for mangled in self._entries if mangled.startswith(f"_Z{len(name)}{name}")]
         if name in self._entries:
-            return self._entries[name]
+            return self._load(name)
         if len(plain) == 1:
-            return self._entries[plain[0]]
+            return self._load(plain[0])
         raise UsageError(f"{self.source} has {self._near(name, plain)}")
+
+    def _load(self, name: str) -> Entry:
+        found = self._entries[name]
+        if found is None:
+            module = ptx.load_kernel(self._text, name, self._file)
+            found = self._entries[name] = entry_of(module, _function(module, name))
+        return found
 
     def _near(self, name: str, overloads: list[str]) -> str:
         if overloads:
@@ -97,8 +108,11 @@ class PtxModule:
         return name in self._entries
 
 
-def load_ptx(path_or_text: str | os.PathLike[str]) -> PtxModule:
+def load_ptx(path_or_text: str | os.PathLike[str], *, whole: bool = False) -> PtxModule:
     """Read PTX from a file, or from a string of PTX text (any string with a line break).
+
+    A text of one kernel is checked at once. Of a text of several kernels the bodies are not read, for a library has
+    dozens: ``module[name]`` checks a kernel and the functions that it needs. ``whole``: check all of them at once.
 
     Raises UsageError for a file that cannot be read, and PtxSyntaxError, with line and column, for text that is not PTX
     or that ptxas refuses: operands of other types, names that are declared twice or not at all, values out of range,
@@ -110,7 +124,7 @@ def load_ptx(path_or_text: str | os.PathLike[str]) -> PtxModule:
             f"given {kind_of(path_or_text)} to load_ptx; expected the path of a PTX file, or PTX text as a str{edit}"
         )
     if isinstance(path_or_text, str) and "\n" in path_or_text:
-        return PtxModule(ptx.load_once(path_or_text), "this PTX")
+        return _module(path_or_text, "this PTX", "<ptx>", whole)
     path = Path(path_or_text)
     try:
         text = path.read_bytes().decode("utf-8")
@@ -122,13 +136,23 @@ def load_ptx(path_or_text: str | os.PathLike[str]) -> PtxModule:
             f"{path} is not PTX: byte {error.start} is 0x{found:02x}; expected UTF-8 text that begins with .version "
             "(a cubin or fatbin is no text: compile with nvcc -ptx)"
         ) from None
-    return PtxModule(ptx.load_once(text, path.name), path.name)
+    return _module(text, path.name, path.name, whole)
+
+
+def _module(text: str, source: str, file: str, whole: bool) -> PtxModule:
+    if whole:
+        ptx.load_once(text, file)
+    return PtxModule(text, source, file)
 
 
 def entry_of(module: nodes.Module, function: nodes.Function) -> Entry:
     """Returns the Entry of a function, with the block and cluster that its directives require."""
     required = {directive.name: directive.text for directive in function.directives}
     return Entry(module, function, parse_dims(required.get(".reqntid")), parse_dims(required.get(".reqnctapercluster")))
+
+
+def _function(module: nodes.Module, name: str) -> nodes.Function:
+    return next(item for item in module.items if isinstance(item, nodes.Function) and item.name == name)
 
 
 def parse_dims(text: str | None) -> Dim3 | None:
@@ -139,8 +163,9 @@ def parse_dims(text: str | None) -> Dim3 | None:
 def entry_point(kernel: Entry | Traced) -> Entry:
     """Returns the Entry of ``kernel``; for a kernel of the language, that of its PTX text."""
     if isinstance(kernel, Traced):
-        entry = PtxModule(ptx.load_once(kernel.ptx), kernel.entry)[kernel.entry]
-        return Entry(entry.module, entry.function, kernel.threads, kernel.cluster, kernel.smem_bytes)
+        module = ptx.load_once(kernel.ptx)
+        function = _function(module, kernel.entry)
+        return Entry(module, function, kernel.threads, kernel.cluster, kernel.smem_bytes)
     if isinstance(kernel, Entry):
         return kernel
     raise UsageError(

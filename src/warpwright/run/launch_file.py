@@ -211,7 +211,7 @@ def _errors_of_code(file: str) -> Iterator[None]:
 
 def entry_of(path: Path, name: str | None) -> Entry:
     """Returns the kernel ``name`` of a PTX file, or its only kernel."""
-    module = load_ptx(path)
+    module = load_ptx(path, whole=True)
     if name is None and len(module) != 1:
         raise UsageError(f"{path.name} has {len(module)} kernels; name one of {', '.join(module)} as the entry")
     return module[next(iter(module)) if name is None else name]

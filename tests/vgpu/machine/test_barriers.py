@@ -7,6 +7,7 @@ import pytest
 
 from tests.vgpu.helpers import error_message, line_of, out, run
 from warpwright.errors import ProtocolError
+from warpwright.vgpu.machine.cluster import Cluster
 
 STORE = "st.global.u32 [%o], %r10; ret;"
 FLAGS = ".shared .align 8 .u32 flag[64];"
@@ -21,6 +22,23 @@ def test_a_barrier_orders_writes_before_reads(opcode: str) -> None:
       {opcode};
       sub.u32 %r3, 95, %r2; mul.wide.u32 %d2, %r3, 4; add.u64 %d2, %d0, %d2; ld.shared.u32 %r10, [%d2]; {STORE}"""
     assert out(body, 96, block=96, top=".shared .align 8 .u32 flag[96];").tolist() == list(range(95, -1, -1))
+
+
+def test_a_loop_of_barriers_does_not_leave_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand barriers of 1,024 threads, a predicate each; the machine has few turns."""
+    turns, run_once = [], Cluster._run
+
+    def count(cluster: Cluster, first: int, number: int, rounds: int) -> tuple[int, bool]:
+        turns.append(rounds)
+        return run_once(cluster, first, number, rounds)
+
+    monkeypatch.setattr(Cluster, "_run", count)
+    body = f"""
+      mov.u32 %r3, 0; mov.u32 %r10, 0;
+    AGAIN: setp.eq.u32 %p0, %r3, %t; bar.red.popc.u32 %r4, 0, %p0; add.u32 %r10, %r10, %r4;
+      add.u32 %r3, %r3, 1; setp.ne.u32 %p1, %r3, 1100; @%p1 bra AGAIN; {STORE}"""
+    assert out(body, 1024, block=1024).tolist() == [1024] * 1024
+    assert len(turns) < 20
 
 
 def test_arrive_does_not_wait() -> None:

@@ -114,3 +114,17 @@ def test_observers_change_nothing() -> None:
     run(store, plain, top=TOP)
     run(store, watched, top=TOP, observers=(EventLog(),))
     assert plain.tolist() == watched.tolist() == [63] * 32 + list(range(32, 64))
+
+
+def test_each_warp_arrives_at_each_barrier_once() -> None:
+    """Warp 1 arrives without waiting; warp 0 comes late, after a wait of its own."""
+    events = record(
+        """
+      mov.u32 %r3, 0; setp.eq.u32 %p0, %warp, 1; setp.eq.u32 %p2, %warp, 0;
+    AGAIN: @%p2 bar.sync 5, 32; @%p0 bra ARRIVE; bar.sync 3, 96; bra NEXT; ARRIVE: bar.arrive 3, 96;
+    NEXT: bar.sync 4; add.u32 %r3, %r3, 1; setp.ne.u32 %p1, %r3, 3; @%p1 bra AGAIN; ret;""",
+        block=96,
+    )
+    arrivals = [(event.warp, event.count) for event in of_kind(events, "bar")]
+    turn = [(0, 5), (1, 3), (2, 3), (0, 3), (1, 4), (0, 4), (2, 4)]
+    assert arrivals == turn * 3

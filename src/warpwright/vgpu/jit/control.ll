@@ -277,12 +277,15 @@ no:
 
 ; Run every warp that can run, until none can. Returns 0 if all wait, 1 if all are done, 2 if some only spin, 3 for a
 ; fault, 4 for a full queue, 5 after %rounds rounds (0: no limit), 6 if a warp has used up its jumps; in a round every
-; warp runs until it waits. %which receives the warp's index for 3 and 4.
-define i32 @run_cluster(ptr %warps, i32 %n, ptr %kernel, ptr %which, i32 %rounds) {
+; warp runs until it waits. %which receives the warp's index for 3 and 4. %bars: the named barriers to settle here while
+; no more than $ROUNDS rounds are over, null to settle none; %log: as in @settle_bars.
+define i32 @run_cluster(ptr %warps, i32 %n, ptr %kernel, ptr %which, i32 %rounds, ptr %bars, ptr %log) {
 entry:
   br label %round
 round:
-  %left = phi i32 [ %rounds, %entry ], [ %left1, %again ]
+  %left = phi i32 [ %rounds, %entry ], [ %left1, %again ], [ %rounds, %alone ]
+  %total = phi i32 [ 0, %entry ], [ %total1, %again ], [ %total1, %alone ]
+  %total1 = add i32 %total, 1
   br label %loop
 loop:
   %i = phi i32 [ 0, %round ], [ %i1, %next ]
@@ -354,6 +357,12 @@ again:
 paused:
   ret i32 5
 settled:
+  %early = icmp ule i32 %total1, $ROUNDS
+  br i1 %early, label %alone, label %still
+alone:
+  %opened = call i1 @settle_alone(ptr %warps, i32 %n, ptr %bars, ptr %log)
+  br i1 %opened, label %round, label %still
+still:
   br i1 %spin1, label %spinning, label %quiet
 spinning:
   ret i32 2

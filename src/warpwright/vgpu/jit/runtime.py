@@ -32,7 +32,7 @@ COMPILER = threading.RLock()  # one thread compiles; a second runtime would repl
 _OF_CHECKS = ("clocks", "shadow", "sets")  # compiled at the first check
 _FILES = (
     "translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware", "mma", "reduce", "record", "signal",
-    "watch",
+    "watch", "bars",
 )  # fmt: skip
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=COMPILER.acquire, after_in_parent=COMPILER.release, after_in_child=COMPILER.release)
@@ -243,8 +243,11 @@ def _compile_checks() -> Engine:
     return Engine("\n".join((folder / f"{name}.ll").read_text() for name in _OF_CHECKS), 2)
 
 
+_WARPS = [ctypes.c_void_p, ctypes.c_int32]
+
 _PYTHON: dict[str, tuple[Any, list[Any]]] = {
-    "run_cluster": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32, *[ctypes.c_void_p] * 2, ctypes.c_int32]),
+    "run_cluster": (ctypes.c_int32, [*_WARPS, *[ctypes.c_void_p] * 2, ctypes.c_int32, *[ctypes.c_void_p] * 2]),
+    "settle_bars": (ctypes.c_int64, [*_WARPS, *[ctypes.c_void_p] * 2]),
     "mbarrier_update": (ctypes.c_int32, [ctypes.c_void_p, *[ctypes.c_int64] * 4]),
     "mbarrier_update_all": (ctypes.c_int64, [ctypes.c_void_p, *[ctypes.c_int64] * 3]),
     "copy_boxes": (None, [ctypes.c_void_p] * 2 + [ctypes.c_int64] + [ctypes.c_void_p] * 2 + [ctypes.c_int64]),
@@ -263,8 +266,8 @@ _PYTHON: dict[str, tuple[Any, list[Any]]] = {
 
 # These routines take less time than releasing the interpreter lock.
 _BRIEF = (
-    "mbarrier_update", "mbarrier_update_all", "clock_acquire", "clock_release", "shadow_quiet", "shadow_read",
-    "shadow_lanes",
+    "settle_bars", "mbarrier_update", "mbarrier_update_all", "clock_acquire", "clock_release", "shadow_quiet",
+    "shadow_read", "shadow_lanes",
 )  # fmt: skip
 
 

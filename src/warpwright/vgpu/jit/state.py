@@ -28,6 +28,7 @@ __all__ = [
     "RANK_SHIFT",
     "RECORD_WORDS",
     "RESERVED_SHARED",
+    "ROUNDS",
     "SHARED_WINDOW",
     "SIZE",
     "SPINNING",
@@ -46,6 +47,7 @@ LANES = 32
 EXITED = 0x7FFF_FFFF
 RECORD_WORDS = 16
 QUEUE_HEADER_WORDS = 4  # records, capacity, events (bit k: lanes began to wait for k; bit 0: a warp is done), unused
+ROUNDS = 256  # of lane code without a look at the machine: it may run long, and an interrupt waits
 WGMMA_LOG = 128  # most wgmma in flight of a warp; the next one completes the first ones
 
 # Return values of the kernel function.
@@ -155,4 +157,7 @@ CONTROL = {
     "WAIT_CLUSTER": WAIT_CLUSTER,
     "WAIT_BAR": WAIT_BAR,
     "WAIT_BULK": WAIT_BULK,
+    "ROUNDS": ROUNDS,
+    "NEWS_OF_BARS": 1 << WAIT_BAR,
+    "NEWS_OF_BARRIERS": 1 | 1 << WAIT_BAR | 1 << WAIT_CLUSTER,
 }

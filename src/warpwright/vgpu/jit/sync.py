@@ -19,12 +19,13 @@ from warpwright.vgpu.jit.state import (
     WAIT_CLUSTER,
     WAIT_MBARRIER,
 )
-from warpwright.vgpu.program.program import Inst, Operand
+from warpwright.vgpu.program.program import Inst, Operand, Register
 
-__all__ = ["BAR_ARRIVE", "BAR_RED", "BAR_SYNC", "block", "one_more", "operand_slot", "refuse"]
+__all__ = ["BAR_ARRIVE", "block", "one_more", "operand_slot", "refuse"]
 
-# Role of a lane at a named barrier, stored above the thread count in its wait argument.
+# Role of a lane at a named barrier, stored above the thread count in its wait argument (`bars.ll`).
 BAR_SYNC, BAR_ARRIVE, BAR_RED = 0, 1, 2
+_BAR_OPS = {"popc": 1, "and": 2, "or": 3}
 
 # Fields of an mbarrier word (`mbarrier.ll`).
 _TAG, _PENDING, _BYTES = 1 << 63, ((1 << 20) - 1) << 1, ((1 << 21) - 1) << 41
@@ -51,18 +52,25 @@ def block(lanes: Lanes, kind: int, mask: str, following: int) -> None:
     lanes.ended = True
 
 
-def _bar(lanes: Lanes, inst: Inst, how: int, extra: str = "") -> None:
+def _bar(lanes: Lanes, inst: Inst, how: int, vote: str = "") -> None:
     number, threads = lanes.resize(lanes.integer(inst.operand("a"), 32), 32, 64), inst.find("b")
     count = lanes.resize(lanes.integer(threads, 32), 32, 64) if threads is not None else lanes.splat(0, 64)
     word = lanes.op(f"or <32 x i64> {count}, {lanes.splat(how << 32, 64)}")
-    if extra:
-        bit = lanes.op(f"zext <32 x i1> {extra} to <32 x i64>")
-        word = lanes.op(f"or <32 x i64> {word}, {lanes.op(f'shl <32 x i64> {bit}, {lanes.splat(40, 64)}')}")
     lanes.store("i32", str(inst.index), OFFSETS["inst"])
     lanes.store("<32 x i64>", number, OFFSETS["addr"])
-    _operands(lanes, word)
+    _operands(lanes, _with_vote(lanes, inst, word, vote) if vote else word)
     record.bar(lanes, inst, record.first_value(lanes, number), record.first_value(lanes, word))
     block(lanes, WAIT_BAR, lanes.mask, lanes.block + 1)
+
+
+def _with_vote(lanes: Lanes, inst: Inst, word: str, vote: str) -> str:
+    """The wait argument of bar.red. A result that nothing reads has no place in the warp's state."""
+    target = inst.operand("d")
+    place = lanes.slots.get(target.name, 0) if isinstance(target, Register) else 0
+    how = (_BAR_OPS[inst["op"]] << 35 | place // 4 << 37) if place else 0
+    yes, no = lanes.splat(how | 1 << 34, 64), lanes.splat(how, 64)
+    bits = lanes.op(f"select <32 x i1> {vote}, <32 x i64> {yes}, <32 x i64> {no}")
+    return lanes.op(f"or <32 x i64> {word}, {bits}")
 
 
 @meaning("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync")

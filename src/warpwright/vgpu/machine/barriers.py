@@ -1,98 +1,58 @@
 """Named barriers of a CTA and the barrier of a cluster, settled by the machine (PTX ISA 9.1, 9.7.13.1 and 9.7.13.3).
 
 Lane code blocks the lanes that reach a barrier. `settle` looks at all blocked warps, counts arrivals and releases the
-warps whose barrier is complete. A warp arrives at a named barrier when all its live lanes have.
+warps whose barrier is complete. A warp arrives at a named barrier when all its live lanes have. `run_cluster` settles
+named barriers without a return to Python where nothing else happens.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import ProtocolError
-from warpwright.vgpu.jit.state import DONE, WAIT_BAR, WAIT_CLUSTER
-from warpwright.vgpu.jit.sync import BAR_ARRIVE, BAR_RED
+from warpwright.vgpu.jit.runtime import function
+from warpwright.vgpu.jit.state import DONE, WAIT_CLUSTER
 from warpwright.vgpu.machine import faults
 from warpwright.vgpu.machine.state import ClusterState, lane_table
-from warpwright.vgpu.program.program import Inst, Register
 
 __all__ = ["ClusterBarrier", "NamedBarriers"]
 
 _BARRIERS = 16
 
 
-def _gathered(warp: Any) -> bool:
-    """Whether all live lanes of a warp wait at the same named barrier."""
-    live = int(warp["live"])
-    if int(warp["blocked"]) & live != live:
-        return False
-    lanes = _lanes(live)
-    at = warp["wait_addr"][lanes]
-    return bool((warp["wait_kind"][lanes] == WAIT_BAR).all() and (at == at[0]).all())
-
-
-def _lanes(mask: int) -> list[int]:
-    return [lane for lane in range(32) if mask >> lane & 1]
-
-
-@dataclass(slots=True)
-class _Bar:
-    """One named barrier: threads arrived of ``count`` (0: all of the CTA), warps that wait, their predicates."""
-
-    arrived: int = 0
-    count: int = 0
-    waiting: list[int] = field(default_factory=list)
-    votes: list[bool] = field(default_factory=list)
-
-
 class NamedBarriers:
-    """The 16 named barriers of every CTA of a cluster."""
+    """The 16 named barriers of every CTA of a cluster, which `bars.ll` settles.
+
+    ``state`` (ranks, barriers, 5): threads that have arrived, threads that the barrier is for (0: all of the CTA), the
+    warps that wait as a mask, true predicates, predicates; ``log``: how many warps arrived in the last call, and which.
+    """
 
     def __init__(self, cluster: ClusterState) -> None:
         self.cluster = cluster
-        self.bars = [[_Bar() for _ in range(_BARRIERS)] for _ in range(cluster.ranks)]
-        self.waiting: set[int] = set()
+        self.state = np.zeros((cluster.ranks, _BARRIERS, 5), np.int64)
+        self.log = np.zeros(cluster.count + 1, np.int32)
 
     def settle(self) -> bool:
         """Count new arrivals. Returns whether some warp may run on."""
-        moved = [self._arrive(index) for index in self.cluster.blocked_warps(WAIT_BAR)]
-        return any(moved)
+        cluster = self.cluster
+        arguments = cluster.pointers.ctypes.data, cluster.count, self.state.ctypes.data, self.log.ctypes.data
+        found: int = function("settle_bars")(*arguments)
+        for index in self.log[1 : 1 + self.log[0]].tolist() if cluster.observed else ():
+            cluster.tell_warp("bar", index, self._waits_at(index)[0])
+        if found < 0:
+            self._refuse(-1 - found)
+        return found > 0
 
-    def _arrive(self, index: int) -> bool:
-        cluster, warp = self.cluster, self.cluster.warps[index]
-        if not _gathered(warp):
-            return False
-        lanes = _lanes(int(warp["live"]))
-        number, word = int(warp["wait_addr"][lanes[0]]), int(warp["wait_arg"][lanes[0]])
-        rank, how, count = index // cluster.per_cta, word >> 32 & 0xFF, word & 0xFFFF_FFFF
-        if index not in self.waiting:
-            self._validate(index, number, count)
-            self._count(index, number, how)
-            self.bars[rank][number].votes += [bool(int(warp["wait_arg"][i]) >> 40 & 1) for i in lanes if how == BAR_RED]
-        bar = self.bars[rank][number]
-        if bar.arrived < (count or self._live_threads(rank)):
-            return how == BAR_ARRIVE
-        self._open(rank, number, bar)
-        return True
-
-    def _count(self, index: int, number: int, how: int) -> None:
-        """Count the arrival of a warp. A warp that only arrives runs on."""
-        cluster, rank = self.cluster, index // self.cluster.per_cta
-        bar = self.bars[rank][number]
-        bar.arrived += 32
-        cluster.tell_warp("bar", index, number)
-        if how == BAR_ARRIVE:
-            cluster.release(index, WAIT_BAR)
-        else:
-            self.waiting.add(index)
-            bar.waiting.append(index)
+    def arrived(self, rank: int, number: int) -> int:
+        """Returns how many threads have arrived at a barrier."""
+        return int(self.state[rank, number, 0])
 
     def progress(self, rank: int, number: int, count: int) -> str:
         """Returns how many threads have arrived at a barrier for ``count`` threads (0: all), in words."""
-        return f"{self.bars[rank][number].arrived} of {count or self._live_threads(rank)} threads have arrived"
+        return f"{self.arrived(rank, number)} of {count or self._live_threads(rank)} threads have arrived"
 
     def _live_threads(self, rank: int) -> int:
         """Returns the threads that a barrier without a count waits for: those of warps that have not exited."""
@@ -100,37 +60,23 @@ class NamedBarriers:
         status = self.cluster.warps["status"][rank * per_cta : (rank + 1) * per_cta]
         return 32 * int(np.count_nonzero(status != DONE))
 
-    def _validate(self, index: int, number: int, count: int) -> None:
-        inst = self._inst(index)
+    def _waits_at(self, index: int) -> tuple[int, int, int]:
+        """Returns the barrier of the lowest live lane of a warp, the threads that it gives, and the lane."""
+        warp = self.cluster.warps[index]
+        live = int(warp["live"])
+        lane = (live & -live).bit_length() - 1
+        return int(warp["wait_addr"][lane]), int(warp["wait_arg"][lane]) & 0xFFFF_FFFF, lane
+
+    def _refuse(self, index: int) -> NoReturn:
+        """Raises ProtocolError: a warp is at a barrier that is illegal or was begun with another number of threads."""
+        number, count, lane = self._waits_at(index)
         if number >= _BARRIERS or count % 32:
             text = f"barrier {number} with {count} threads; expected barrier 0 to 15 and a multiple of 32."
-            raise faults.error(ProtocolError, self.cluster, inst, index, 0, text)
-        bar = self.bars[index // self.cluster.per_cta][number]
-        if bar.arrived and bar.count != count:
-            given, before = (f"{c} threads" if c else "all threads of the CTA" for c in (count, bar.count))
-            text = f"barrier {number} for {given}; others arrived at it for {before}: give the same count everywhere."
-            raise faults.error(ProtocolError, self.cluster, inst, index, 0, text)
-        bar.count = count
-
-    def _open(self, rank: int, number: int, bar: _Bar) -> None:
-        for index in bar.waiting:
-            self._reduce(index, self._inst(index), bar.votes)
-            self.waiting.discard(index)
-            self.cluster.release(index, WAIT_BAR)
-        self.bars[rank][number] = _Bar()
-
-    def _inst(self, index: int) -> Inst:
-        """Returns the barrier at which a warp waits. Its exited lanes may have run last."""
-        return self.cluster.waiting_at(index, _lanes(int(self.cluster.warps[index]["live"]))[0])
-
-    def _reduce(self, index: int, inst: Inst, votes: list[bool]) -> None:
-        """Write the reduction of the predicates, if an instruction reads it: other registers have no slot."""
-        target, slots = inst.find("d"), self.cluster.launch.kernel.slots
-        if isinstance(target, Register) and target.name in slots:
-            offset = slots[target.name]
-            words = self.cluster.bytes[index, offset : offset + 4 * max(1, target.bits)].view(np.uint32)
-            result = {"popc": sum(votes), "and": -int(all(votes)), "or": -int(any(votes))}[inst["op"]]
-            words[: 32 if target.bits > 1 else 1] = result & 0xFFFF_FFFF
+        else:
+            before = int(self.state[index // self.cluster.per_cta, number, 1])
+            given, others = (f"{c} threads" if c else "all threads of the CTA" for c in (count, before))
+            text = f"barrier {number} for {given}; others arrived at it for {others}: give the same count everywhere."
+        raise faults.error(ProtocolError, self.cluster, self.cluster.waiting_at(index, lane), index, 0, text)
 
 
 class ClusterBarrier:

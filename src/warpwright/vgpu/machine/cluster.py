@@ -29,7 +29,6 @@ from warpwright.vgpu.program.program import Inst
 __all__ = ["SERVICES", "Cluster"]
 
 _UNUSED = 1 << 30  # fuel of a warp that did not run
-_ROUNDS = 256  # of lane code without a look at the machine: it may run long, and an interrupt waits
 _PARTS = (
     "in_flight", "warpgroups", "handlers", "named_barriers", "cluster_barrier", "tmem_columns", "registers", "schedule",
     "listener",
@@ -86,7 +85,7 @@ class Cluster(ClusterFabric):
         while not self.launch.stopped:
             if self.schedule and not self.schedule.run():
                 return False
-            code, moved = self._run(0, self.count, 1 if self.in_step else _ROUNDS)
+            code, moved = self._run(0, self.count, 1 if self.in_step else state.ROUNDS)
             if code == state.PAUSED and self.in_step:
                 self.paused = True
                 return False
@@ -110,14 +109,19 @@ class Cluster(ClusterFabric):
         if warps["status"][index] == state.DONE:
             return False
         warps["slice"][index], warps["fuel"][index] = fuel, _UNUSED
-        self._run(index, 1, _ROUNDS)
+        self._run(index, 1, state.ROUNDS)
         return int(warps["fuel"][index]) != _UNUSED
 
     def _run(self, first: int, count: int, rounds: int) -> tuple[int, bool]:
         """Run some warps for so many rounds, or until none of them can run. Returns the code of `run_cluster`, and
-        whether the machine let warps go on."""
-        pointers, entry = self.pointers[first:], self.launch.kernel.entry
-        code = function("run_cluster")(pointers.ctypes.data, count, entry, ctypes.addressof(self.which), rounds)
+        whether the machine let warps go on. `run_cluster` settles named barriers unless a listener follows every turn,
+        or only some warps run."""
+        pointers, entry, bars = self.pointers[first:], self.launch.kernel.entry, self.named_barriers
+        alone = count == self.count and not self.by_operation
+        code = function("run_cluster")(
+            pointers.ctypes.data, count, entry, ctypes.addressof(self.which), rounds,
+            bars.state.ctypes.data if alone else None, bars.log.ctypes.data,
+        )  # fmt: skip
         if self.rows is not None and self.listener:
             rows = take_rows(self.rows, self.launch.name)
             self.listener.take(self, rows, self.records[: int(self.queue[0])])

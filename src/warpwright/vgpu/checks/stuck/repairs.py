@@ -154,7 +154,7 @@ def _missing_threads(known: Knowledge, graph: Graph, wait: Wait) -> str:
         )
     if arrivers:
         return ""
-    arrived = known.cluster.named_barriers.bars[wait.rank][wait.target].arrived
+    arrived = known.cluster.named_barriers.arrived(wait.rank, wait.target)
     return f"give barrier {wait.target} the {arrived} threads that arrive at it, or let the others arrive"
 
 
