@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.vgpu.helpers import error_message, line_of, out, run
-from warpwright.errors import ProtocolError
+from warpwright.errors import Deadlock, ProtocolError
 from warpwright.vgpu.machine.cluster import Cluster
 
 STORE = "st.global.u32 [%o], %r10; ret;"
@@ -140,6 +140,12 @@ def test_illegal_barriers_are_refused(code: str, what: str) -> None:
     body = f"setp.eq.u32 %p0, %warp, 0; @%p0 ret;\n {code}\n ret;"
     found = error_message(ProtocolError, body, np.zeros(64, np.uint32), block=64)
     assert found == f"PTX line {line_of(body, code)}: `bar.sync`: kernel k, CTA (0, 0, 0), warp 1, lane 0: {what}"
+
+
+def test_a_lane_alone_at_a_barrier_that_does_not_exist_is_named() -> None:
+    body = "setp.eq.u32 %p0, %t, 0; selp.u32 %r9, 256, 0, %p0; bar.sync %r9; ret;"
+    found = error_message(Deadlock, body, np.zeros(64, np.uint32), block=64)
+    assert "warp 0, lane 0: waits at barrier 256 (0 of 64 threads have arrived) (PTX line" in found
 
 
 def test_counts_of_a_barrier_must_agree() -> None:

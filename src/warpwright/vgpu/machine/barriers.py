@@ -47,8 +47,8 @@ class NamedBarriers:
         return found > 0
 
     def arrived(self, rank: int, number: int) -> int:
-        """Returns how many threads have arrived at a barrier."""
-        return int(self.state[rank, number, 0])
+        """Returns how many threads have arrived at a barrier; 0 at one that does not exist, where lanes may wait."""
+        return int(self.state[rank, number, 0]) if number < _BARRIERS else 0
 
     def progress(self, rank: int, number: int, count: int) -> str:
         """Returns how many threads have arrived at a barrier for ``count`` threads (0: all), in words."""
