@@ -140,8 +140,8 @@ def _refusal(**changes: Any) -> str:
     [
         (
             {"version": 5},
-            "given a tensor map of kind 5 (bits 0 to 3 of byte 8); expected 2, or 0 where a kernel has made it of zeros;"
-            " other bytes are no tensor map, or one of im2col mode",
+            "given a tensor map of kind 5 (bits 0 to 3 of byte 8); expected 2, or 0 where a kernel has made it of "
+            "zeros; other bytes are no tensor map, or one of im2col mode",
         ),
         ({"rank": 6}, "given a tensor map of 6 dimensions (bits 4 to 6 of byte 8); expected 1 to 5"),
         (
