@@ -65,18 +65,19 @@ PLACES = {
     "struct": "mov.b64 %map, params;\n    cvta.param.u64 %map, %map;\n    add.u64 %map, %map, 64;",
     "global": "ld.param.u64 %map, [pointer];",
     "const": "mov.b64 %map, fixed;\n    cvta.const.u64 %map, %map;",
+    "none": "mov.b64 %map, 4096;",
     "shared": "mov.b64 %map, tile;\n    cvta.shared.u64 %map, %map;",
 }
 
 
-def run(place: str, raw: bytes, row: int, *, wide: int = 1, how: Any = ww.launch) -> Any:
+def run(place: str, raw: bytes, row: int, *, wide: int = 1, how: Any = ww.launch, grid: int = 1) -> Any:
     """Launch the kernel with the bytes of a map in each place, of which it uses one; returns y."""
     nbytes = ROWS * COLUMNS * 4
     constant = ", ".join(map(str, raw))
     text = TEXT.format(bytes=constant, nbytes=nbytes, half=nbytes // 2, place=PLACES[place])
     MAP[:], Y[:] = np.frombuffer(raw, np.uint8), 0
     args = [X, bytes(64) + raw, MAP, Y, row, wide]
-    found = how(ww.load_ptx(text)["load"], grid=1, block=128, args=args)
+    found = how(ww.load_ptx(text)["load"], grid=grid, block=128, args=args)
     return Y.reshape(ROWS, COLUMNS) if how is ww.launch else found
 
 
@@ -117,14 +118,30 @@ def test_check_and_profile_follow_maps_in_every_place() -> None:
     assert not run("struct", encode(fields(address=base() - 6400, dims=(COLUMNS, 114))), 53, how=ww.check).findings
 
 
-@pytest.mark.parametrize(
-    ("place", "changes", "message"),
-    [
-        ("global", {"version": 7}, "bytes at 0x… are no valid tensor map: given a tensor map of kind 7"),
-    ],
-)
-def test_a_copy_refuses_invalid_bytes(place: str, changes: Any, message: str) -> None:
+def test_check_sees_what_a_map_touches_beyond_its_memory() -> None:
+    """One CTA loads y by a map whose base is no memory, and the other CTA stores to it."""
+    address = base() - 100 * 128
+    row = (base() - 0x1400 - address) // 128  # y is there
+    raw = encode(fields(address=address, dims=(COLUMNS, 164)))
+    for at, races in ((row, True), (103, False)):
+        found = run("struct", raw, at, how=ww.check, grid=2).findings
+        assert any("cp.async.bulk.tensor" in str(finding) for finding in found) == races
+
+
+REFUSED: list[tuple[str, dict[str, int], str]] = [
+    ("global", {"version": 7}, "the bytes at 0x… are no valid tensor map: given a tensor map of kind 7 (bits 0 to 3 of "
+     "byte 8); expected 2, or 0 where a kernel has made it of zeros; other bytes are no tensor map, or one of im2col "
+     "mode."),
+    ("global", {}, "there is no tensor map at 0x…, which is zeros; pass a ww.TensorMap."),
+    ("shared", {}, "there is no tensor map at 0x…, which is shared memory; a tensor copy reads its map from global "
+     "memory, constants or parameters; pass a ww.TensorMap."),
+    ("none", {}, "there is no tensor map at 0x…, which is no allocated memory; pass a ww.TensorMap."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("place", "changes", "message"), REFUSED)
+def test_a_copy_refuses_bytes_that_are_no_map(place: str, changes: Any, message: str) -> None:
+    raw = encode(fields(**changes)) if changes else bytes(128)
     with pytest.raises(ProtocolError) as error:
-        run(place, encode(fields(**changes)), 0)
-    text = re.sub("0x[0-9a-f]+", "0x…", str(error.value))
-    assert message in text
+        run(place, raw, 0)
+    assert re.sub("0x[0-9a-f]+", "0x…", str(error.value)).endswith(f"CTA (0, 0, 0), warp 0, lane 0: {message}")

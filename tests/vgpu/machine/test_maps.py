@@ -19,6 +19,7 @@ from warpwright.lang import (
     fence,
     kernel,
     ld,
+    loop,
     mbarrier,
     smem,
     tensormap,
@@ -185,3 +186,31 @@ def test_a_profile_does_not_follow_changes() -> None:
 def test_replace_refuses_a_wrong_dimension(change: Any, message: str) -> None:
     with pytest.raises(KernelError, match=re.escape(message)):
         change_map.ptx(changes=(change,))
+
+
+@kernel("sm_90a", threads=32)
+def store_maps(a: tma.Map[f32], b: tma.Map[f32], map: Global[u32], y: Global[f32]) -> None:
+    """A map in global memory is that of a, then that of b, by plain stores; a box is loaded with each."""
+    tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
+    with If(elect_one()):
+        full.init()
+        fence.mbarrier_init()
+    for i in loop(2):
+        map[tid.x] = ld(Pointer(u32, a.address + (b.address - a.address) * i) + tid.x)
+        warp.sync()
+        with If(elect_one()):
+            fence.proxy_tensormap_release()
+            fence.proxy_tensormap_acquire(map)
+            full.arrive_expect_tx(tile.nbytes)
+            tma.load(tile, a.at(map.address)[0, 0], full)
+        full.wait(i)
+        warp.sync()
+        y[i * 32 + tid.x] = tile.at(tid.x >> 4, tid.x & 15)[0]
+        fence.proxy_async()
+        warp.sync()
+
+
+def test_a_copy_reads_its_map_each_time() -> None:
+    y = np.zeros((2, 2, COLUMNS), np.float32)
+    ww.launch(store_maps, grid=1, args=[_map(), _map(OTHER), np.zeros(32, np.uint32), y])
+    assert np.array_equal(y, np.stack([X[:2, :COLUMNS], OTHER[:2, :COLUMNS]]))
