@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import warpwright as ww
+from warpwright import cuda
 from warpwright.arrays.device import DeviceArray
 from warpwright.errors import LaunchError, MemoryFault, UsageError, WarpwrightError
 from warpwright.vgpu.jit.state import GLOBAL_BASE, LOCAL_WINDOW, SHARED_WINDOW
@@ -317,7 +318,9 @@ def test_profile_predicts_the_time_of_plain_arguments(fast: bool) -> None:
 def test_a_real_gpu_takes_arrays_in_its_memory_only(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
     gpu = SimpleNamespace(
-        name="cuda:0", spec=None, launch=lambda *args, **how: seen.update(how) or SimpleNamespace(printed="")
+        name="cuda:0",
+        spec=SimpleNamespace(arch="sm_90"),
+        launch=lambda *args, **how: seen.update(how) or SimpleNamespace(printed=""),
     )
     there = DeviceArray(1 << 40, (4,), (4,), np.dtype(np.float32), 0, None)
     ww.launch(KERNELS["store"], 1, 64, args=[1 << 40], memory=[there], device=gpu)
@@ -328,6 +331,9 @@ def test_a_real_gpu_takes_arrays_in_its_memory_only(monkeypatch: pytest.MonkeyPa
             "given memory= and an array on the host for cuda:0, whose kernels cannot follow pointers to the host; "
             "expected all arrays in its memory; copy them there, or launch on a virtual GPU: device='h200'"
         )
+    monkeypatch.setattr(cuda, "devices", lambda: (gpu,))
+    ww.launch(KERNELS["store"], 1, 64, args=[(x := np.zeros(64, np.uint32)).ctypes.data], memory=[x])
+    assert x[63] == 63  # the default device is a virtual one
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the mmap of Linux for memory at an address")
