@@ -77,7 +77,7 @@ VALUES = st.one_of(
     SCALARS,
     st.lists(SCALARS, max_size=4),
     st.lists(st.sampled_from([1, 8, 32, 64]), min_size=1, max_size=3),
-    st.dictionaries(st.sampled_from(["box", "swizzle", "times", "fill", "x"]), SCALARS, max_size=2),
+    st.dictionaries(st.sampled_from(["box", "swizzle", "times", "fill", "x", "dtype", "value"]), SCALARS, max_size=2),
 )
 VALID: dict[str, Any] = {"kernel": "scale.ptx", "grid": 1, "block": 32, "device": "h200"}
 ARGUMENTS: list[dict[str, Any]] = [{"value": 32}, {"value": 2.0}, {"shape": [32], "fill": "ones"}]
@@ -94,8 +94,21 @@ KEYS = [
     "depends_on",
     "off",
     "config",
+    "memory",
 ]
-ARGUMENT_KEYS = ["name", "value", "dtype", "shape", "fill", "file", "same", "bytes", "map"]
+ARGUMENT_KEYS = [
+    "name",
+    "value",
+    "dtype",
+    "shape",
+    "fill",
+    "file",
+    "same",
+    "bytes",
+    "fields",
+    "pointers",
+    "map",
+]
 
 
 def parameters(name: str) -> list[click.Parameter]:

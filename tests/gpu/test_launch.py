@@ -12,8 +12,10 @@ import torch
 import warpwright as ww
 from tests.conformance import texts
 from tests.gpu.kernels import COLUMNS, ROWS, THREADS, copy, large, ranks, saxpy
+from tests.run.test_pointers import KERNELS, record
 from warpwright import cuda
 from warpwright.arrays.device import device_array
+from warpwright.errors import LaunchError
 from warpwright.kernels.gemm import sm90
 from warpwright.run.devices import resolve
 from warpwright.run.launch import entry_point
@@ -35,6 +37,15 @@ def test_numpy_arrays_come_back_written() -> None:
     expected = np.float32(1.5) * x + y
     ww.launch(saxpy, GRID, args=[1.5, x, y, N], device="cuda")
     np.testing.assert_array_equal(y, expected)
+
+
+def test_pointers_in_a_struct_point_to_the_memory_of_the_gpu() -> None:
+    x, y = torch.arange(64.0, device="cuda"), torch.zeros(64, device="cuda")
+    args = [record(x.data_ptr(), y.data_ptr())]
+    ww.launch(KERNELS["scale"], 1, 64, args=args, memory=[x, y])
+    assert torch.equal(y, 2 * x)
+    with pytest.raises(LaunchError, match="whose kernels cannot follow pointers to the host"):
+        ww.launch(KERNELS["scale"], 1, 64, args=args, memory=[x, np.zeros(64)], device="cuda")
 
 
 def test_a_map_that_moves_is_the_one_made_there() -> None:

@@ -245,7 +245,7 @@ def test_the_file_of_the_documentation_is_one(folder) -> None:
         ),
         (
             'kernel = "scale.ptx"\ngrid = 1\nargs = [7]',
-            "launch.toml: argument 0 is 7; expected a table: [[args]] and below it value = 7",
+            "launch.toml: argument 0 is 7; expected a table, such as {value = 7}",
         ),
         (
             'kernel = "scale.ptx"\ngrid = 1\n[[args]]\nvalue = 2\nmap = {box = [2]}',
@@ -308,6 +308,7 @@ def test_arguments_that_a_struct_names_have_host_addresses(folder: Path) -> None
         ('["x", "z"]', "[[2]]", "argument 1 points to [2]; expected the name of an array above it, or of [[memory]]"),
         ("value = 7", "value = 256", f"argument 0 has a field {{'dtype': 'u8', 'value': 256}}; {FIELD}"),
         ("value = 7", "value = 7.5", f"argument 0 has a field {{'dtype': 'u8', 'value': 7.5}}; {FIELD}"),
+        ("3.0", "1e39", f"argument 0 has a field 1e+39; {FIELD}"),
         (", value = 7", "", f"argument 0 has a field {{'dtype': 'u8'}}; {FIELD}"),
         ("value = 7", "size = 7", "argument 0 has a key 'size'; expected dtype, value"),
         ("40, {", "[40], {", "argument 0 has value = [40]; expected a value such as value = 1000"),

@@ -75,6 +75,7 @@ def run_out_of_jumps(x: Any) -> None:
 RIGHT, WRONG = kernels.store_box.configure(right=True), kernels.neighbours
 CASES: dict[str, tuple[Callable[[], Sequence[Any]], Callable[..., Any]]] = {
     "launch": (words, lambda x: launch(WRONG, 4, x)),
+    "launch at host addresses": (words, lambda x: launch(WRONG, 4, x, memory=[x])),
     "observers": (words, lambda x: launch(WRONG, 4, x, observers=[EventLog()])),
     "tensor map": (boxes, lambda x: launch(RIGHT, 1, x)),
     "fault": (words, lambda x: launch(kernels.fault_in_first_cta, 4, x)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,13 +14,13 @@ import pytest
 from numpy.typing import NDArray
 
 import warpwright as ww
+from warpwright import cuda
 from warpwright.arrays.device import DeviceArray
 from warpwright.errors import LaunchError, MemoryFault, UsageError, WarpwrightError
 from warpwright.vgpu.jit.state import GLOBAL_BASE, LOCAL_WINDOW, SHARED_WINDOW
-from warpwright.vgpu.machine.memory import GlobalMemory
 
 PTX = """
-.version 8.0
+.version 8.3
 .target sm_90
 .address_size 64
 .visible .entry scale(.param .align 8 .b8 p[24])
@@ -48,7 +49,7 @@ PTX = """
 }
 .visible .entry exchange(.param .u64 x)
 {
-    .reg .b64 %x; .reg .b128 %v; .reg .b64 %h;
+    .reg .b64 %x, %h; .reg .b128 %v;
     ld.param.u64 %x, [x]; mov.u64 %h, 7; mov.b128 %v, {%h, %h}; atom.global.exch.b128 %v, [%x], %v; ret;
 }
 .visible .entry global(.param .u64 x, .param .u64 address)
@@ -317,7 +318,9 @@ def test_profile_predicts_the_time_of_plain_arguments(fast: bool) -> None:
 def test_a_real_gpu_takes_arrays_in_its_memory_only(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
     gpu = SimpleNamespace(
-        name="cuda:0", spec=None, launch=lambda *args, **how: seen.update(how) or SimpleNamespace(printed="")
+        name="cuda:0",
+        spec=SimpleNamespace(arch="sm_90"),
+        launch=lambda *args, **how: seen.update(how) or SimpleNamespace(printed=""),
     )
     there = DeviceArray(1 << 40, (4,), (4,), np.dtype(np.float32), 0, None)
     ww.launch(KERNELS["store"], 1, 64, args=[1 << 40], memory=[there], device=gpu)
@@ -328,15 +331,27 @@ def test_a_real_gpu_takes_arrays_in_its_memory_only(monkeypatch: pytest.MonkeyPa
             "given memory= and an array on the host for cuda:0, whose kernels cannot follow pointers to the host; "
             "expected all arrays in its memory; copy them there, or launch on a virtual GPU: device='h200'"
         )
+    monkeypatch.setattr(cuda, "devices", lambda: (gpu,))
+    ww.launch(KERNELS["store"], 1, 64, args=[(x := np.zeros(64, np.uint32)).ctypes.data], memory=[x])
+    assert x[63] == 63  # the default device is a virtual one
 
 
-def test_arrays_at_the_addresses_of_other_memory_are_refused() -> None:
-    for address in (SHARED_WINDOW + 64, LOCAL_WINDOW - 4, GLOBAL_BASE + 8):
-        memory = GlobalMemory()
-        memory.place(GLOBAL_BASE, bytes(32))
-        memory.check_apart()
-        memory.place(address, bytes(16))
-        assert "expected another address; allocate the array again" in message(LaunchError, memory.check_apart)
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the mmap of Linux for memory at an address")
+@pytest.mark.parametrize("address", [SHARED_WINDOW + (1 << 20), LOCAL_WINDOW - 4096, GLOBAL_BASE])
+def test_arrays_at_the_addresses_of_other_memory_are_refused(address: int) -> None:
+    """In the window of shared memory, on the border of that of local memory, and at the parameters."""
+    libc = ctypes.CDLL(None)
+    libc.mmap.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long
+    libc.mmap.restype, libc.munmap.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_size_t)
+    place = libc.mmap(address, 8192, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    if place != address:
+        pytest.skip(f"the kernel has no memory at 0x{address:x}")
+    words = (ctypes.c_uint32 * 2048).from_address(place)
+    assert message(LaunchError, launch, "store", [address], memory=[words]).endswith(
+        "where the virtual GPU has shared or local memory, variables or parameters; expected another address; allocate "
+        "the array again"
+    )
+    libc.munmap(place, 8192)
 
 
 @pytest.mark.parametrize("address", [0, 0x1C3D000, 0x7F_FFFF_F000, 0x5555_5555_0000, GLOBAL_BASE, 0x7FFF_FFFF_F000])

@@ -270,7 +270,8 @@ def launch(
     ``memory``: arrays, or objects with a buffer, that the kernel reaches through pointers in structs, in tables or in
     numbers. With it, also if it is empty, every array of the launch has its own address of the host
     (``x.ctypes.data``, ``x.data_ptr()``), and none is packed; without it a virtual GPU places the arrays at addresses
-    of its own, always the same. A real GPU accepts arrays in its memory only.
+    of its own, always the same. A real GPU accepts arrays in its memory only; the default device of ``memory`` with
+    arrays on the host is a virtual GPU.
 
     Raises LaunchError for a launch that the device refuses, UsageError for arguments that do not fit the parameters or
     that share memory where one must be packed, UsageError after the launch if the kernel wrote a read-only array (all

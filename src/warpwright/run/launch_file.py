@@ -258,7 +258,7 @@ def _values(
     for number, table in enumerate(tables):
         where = f"{label} {number}"
         if not isinstance(table, dict):
-            raise UsageError(f"{where} is {table!r}; expected a table: [[args]] and below it value = {table!r}")
+            raise UsageError(f"{where} is {table!r}; expected a table, such as {{value = {table!r}}}")
         _check_table(where, table, ARGUMENT)
         value = _value(table, here, named, random, where)
         if "name" in table and isinstance(value, np.ndarray):
@@ -352,8 +352,9 @@ def _field(field: Any, named: Mapping[str, Any], where: str) -> bytes:
     _check_table(where, table, FIELD)
     try:
         dtype, value = _dtype(table["dtype"], where), table["value"]
-        return np.array(value if dtype.kind not in "iu" else index(value), dtype).tobytes()
-    except (KeyError, OverflowError, TypeError):
+        with np.errstate(over="raise"):
+            return np.array(index(value) if dtype.kind in "iu" else value, dtype).tobytes()
+    except (KeyError, TypeError, ArithmeticError):
         raise UsageError(
             f'{where} has a field {field!r}; expected the name of an array, an s32, an f32, or {{dtype = "u64", value '
             "= 1}"

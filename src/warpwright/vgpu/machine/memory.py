@@ -97,8 +97,8 @@ class GlobalMemory:
         for (_, end, *_), (first, *_) in pairwise(sorted([*self.table.tolist(), *windows])):
             if first < end:
                 raise LaunchError(
-                    f"given memory= with an array at the host address 0x{first:x}, where the virtual GPU has shared or "
-                    "local memory, variables or parameters; expected another address; allocate the array again"
+                    f"given memory= with an array over the host address 0x{first:x}, where the virtual GPU has shared "
+                    "or local memory, variables or parameters; expected another address; allocate the array again"
                 )
 
     def address(self, array: NDArray[Any]) -> int:

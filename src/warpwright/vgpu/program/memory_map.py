@@ -7,7 +7,11 @@ shared           rank << 24 | offset, offsets from 1024 (system reserve)     the
 generic shared   SHARED_WINDOW + the same                                    the same
 generic local    LOCAL_WINDOW + offset                                       each lane's own
 global, const    GLOBAL_BASE + offset                                        the device's memory
+global           the host's address, in a launch with ``memory=``            the array there, or a copy
 ===============  ==========================================================  ===========================
+
+Linux hands out none of the windows to a process: its memory lies near 0, from a quarter of the address space on, and at
+the top (of 47 bits on x86-64, of 39 or 48 bits on aarch64). A launch refuses an array that lies in one all the same.
 
 Bit 24 of a shared::cluster address is the rank's lowest bit: real code clears that bit
 to reach the even CTA of a pair (CUTLASS: Sm100MmaPeerBitMask).
