@@ -134,24 +134,20 @@ def encode(fields: MapFields) -> bytes:
 
 def decode(raw: bytes) -> MapFields:
     """Returns the fields of 128 bytes. Raises UsageError for bytes that are no tensor map of tile mode."""
-    number = int.from_bytes(raw, "little")
-    rank = FIELDS["rank"].read(number)
     _require(len(raw) == MAP_BYTES, f"{len(raw)} bytes", f"{MAP_BYTES}, a tensor map")
-    _require(rank <= 5, f"a tensor map of {rank} dimensions (bits 4 to 6 of byte 8)", "1 to 5")
-    counts = {"strides": rank - 1}
-    found: dict[str, Any] = {
-        name: tuple(field.read(number, axis) for axis in range(counts.get(name, rank)))
-        if field.axes
-        else field.read(number)
-        for name, field in FIELDS.items()
-    }
-    fields = MapFields(**found)
+    number = int.from_bytes(raw, "little")
+    rank, version = FIELDS["rank"].read(number), FIELDS["version"].read(number)
+    _require(rank <= 5, f"a tensor map of {rank} dimensions{_place('rank')}", "1 to 5")
     _require(
-        fields.version in (0, 2),
-        f"a tensor map of kind {fields.version} (bits 0 to 3 of byte 8)",
+        version in (0, 2),
+        f"a tensor map of kind {version}{_place('version')}",
         "2, or 0 where a kernel has made it of zeros; other bytes are no tensor map, or one of im2col mode",
     )
-    return fields
+    found: dict[str, Any] = {}
+    for name, field in FIELDS.items():
+        axes = range(rank - (name == "strides"))
+        found[name] = tuple(field.read(number, axis) for axis in axes) if field.axes else field.read(number)
+    return MapFields(**found)
 
 
 def fields_of(tensor: TensorMap, address: int) -> MapFields:
@@ -176,13 +172,14 @@ def tensor_of(fields: MapFields, memory: Any) -> TensorMap:
     """Returns a tensor map with the given fields. ``memory``: bytes from its address on, which may be fewer than the
     map describes, or none. Raises UsageError for fields that the virtual GPU does not execute, and as `TensorMap`."""
     scalar = _scalar(fields)
-    what = "a tensor map"
-    _require(not fields.swizzle_96B, f"{what} of swizzle 96 bytes (bit 22 of byte 8)", "one of 0 to 128 bytes")
-    atom = f"{what} with swizzle atoms of code {fields.atom} (bits 19 and 20 of byte 8)"
-    _require(not fields.atom, atom, "0, 16 bytes")
-    interleave = f"{what} of interleave {fields.interleave} (bits 11 and 12 of byte 8)"
-    _require(fields.interleave < len(INTERLEAVES), interleave, "0 to 2")
-    _require(fields.address % 16 == 0, f"{what} over address 0x{fields.address:x}", "a multiple of 16 bytes")
+    for name, count, expected in (
+        ("swizzle_96B", 1, "0, a swizzle of 0 to 128 bytes"),
+        ("atom", 1, "0, swizzle atoms of 16 bytes"),
+        ("interleave", len(INTERLEAVES), "0 to 2"),
+    ):
+        value = getattr(fields, name)
+        _require(value < count, f"a tensor map with {name} {value}{_place(name)}", expected)
+    _require(fields.address % 16 == 0, f"a tensor map over address 0x{fields.address:x}", "a multiple of 16 bytes")
     return TensorMap(
         memory[: len(memory) // scalar.nbytes * scalar.nbytes].view(scalar.dtype),
         fields.box[::-1],
@@ -202,9 +199,16 @@ def _scalar(fields: MapFields) -> type[Scalar]:
     wanted = {"type": fields.type, **({"tf32": 1} if fields.tf32 else {})}
     found = next((scalar for scalar, bits in TYPES if bits == wanted), str(fields.type))
     if isinstance(found, str):
-        where = " with the bit of tf32 (bits 7 to 10 and 16" if fields.tf32 else " (bits 7 to 10"
-        raise UsageError(f"given a tensor map of element type {found}{where} of byte 8); expected one of 8 to 64 bits")
+        where = f"{_place('type')} with tf32 {fields.tf32}{_place('tf32')}"
+        raise UsageError(f"given a tensor map of element type {found}{where}; expected one of 8 to 64 bits")
     return found
+
+
+def _place(name: str) -> str:
+    """Returns where the bits of a field are, for messages about the word at byte 8."""
+    first, width, _ = FIELDS[name].parts[0]
+    bits = f"bits {first - 64} to {first - 65 + width}" if width > 1 else f"bit {first - 64}"
+    return f" ({bits} of the word at byte 8)"
 
 
 def replace(raw: bytes, name: str, value: int, axis: int = 0) -> bytes:
