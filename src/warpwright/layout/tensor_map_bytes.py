@@ -79,7 +79,7 @@ TYPES: tuple[tuple[type[Scalar] | str, dict[str, int]], ...] = (
     *((tf32, {"type": code, "tf32": 1}) for code in (7, 8)),
     *((f"packed {name}", {"type": code}) for code, name in enumerate(("b4x16", "b4x16_p64", "b6x16_p32"), 11)),
 )
-_OF_DRIVER = (0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 8, 11, 12, 13, 14, 15)  # those codes by CUtensorMapDataType
+TYPES_OF_DRIVER = (0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 8, 11, 12, 13, 14, 15)  # their codes by CUtensorMapDataType
 _VALUES = {
     "global_address": "address", "box_dim": "box", "global_dim": "dims", "element_stride": "steps",
     "global_stride": "strides",
@@ -164,7 +164,7 @@ def fields_of(tensor: TensorMap, address: int) -> MapFields:
         swizzle=SWIZZLES.index(tensor.swizzle),
         fill=FILLS.index(tensor.fill),
         l2_promotion=L2_PROMOTIONS.index(tensor.l2_promotion),
-        **TYPES[_OF_DRIVER[tensor.dtype.tma]][1],
+        **TYPES[TYPES_OF_DRIVER[tensor.dtype.tma]][1],
     )
 
 
