@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 
 import warpwright as ww
-from tests.conformance.tensor_maps import GOLDEN, connect, encode
+from tests.conformance.tensor_maps import cases, connect, differences, encode
 from tests.vgpu.machine.test_maps import COLUMNS, ROWS, X, build_map
 from warpwright.layout.tensor_map_bytes import decode
 
 
-def test_the_driver_encodes_as_recorded() -> None:
-    bindings = connect()
-    for row in json.loads(GOLDEN.read_text()):
-        assert encode(bindings, row["fields"]) == row["bytes"], row["name"]
+def test_our_bytes_are_those_of_the_driver() -> None:
+    bindings, accepted = connect(), 0
+    for name, given in cases():
+        found = encode(bindings, given)
+        if len(found) == 256:  # else a map that the driver refuses
+            assert not differences(given, found), name
+            accepted += 1
+    assert accepted > 300
 
 
 def test_a_map_is_made_of_zeros_on_the_device() -> None:

@@ -1,7 +1,8 @@
 """The 128 bytes of a tensor map (``CUtensorMap``): one table of their bit fields, read in both directions.
 
-NVIDIA does not document the layout. It is what ``cuTensorMapEncodeTiled`` writes (recorded on an H200), and what ptxas
-makes of ``tensormap.replace`` (PTX ISA 9.1 section 9.7.9.28): loads and stores of these bits.
+NVIDIA does not document the layout. It is what ptxas 13.0 makes of ``tensormap.replace`` (PTX ISA 9.1 section 9.7.9.28),
+loads and stores of these bits, and what CuTe DSL 4.8.1 writes, which shows the version, the L2 promotion and the flag;
+`tests/gpu/test_tensor_maps.py` compares it with the driver.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ TYPES: tuple[tuple[type[Scalar] | str, dict[str, int]], ...] = (
     *((tf32, {"type": code, "tf32": 1}) for code in (7, 8)),
     *((f"packed {name}", {"type": code}) for code, name in enumerate(("b4x16", "b4x16_p64", "b6x16_p32"), 11)),
 )
-_OF_DRIVER = (0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 8, 11, 12, 13, 14, 15)  # those codes by CUtensorMapDataType
+TYPES_OF_DRIVER = (0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 8, 11, 12, 13, 14, 15)  # their codes by CUtensorMapDataType
 _VALUES = {
     "global_address": "address", "box_dim": "box", "global_dim": "dims", "element_stride": "steps",
     "global_stride": "strides",
@@ -119,7 +120,7 @@ class MapFields(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def encode(fields: MapFields) -> bytes:
-    """Returns the 128 bytes that the driver writes for a map; the last 4096 results are cached.
+    """Returns the 128 bytes of a map; the last 4096 results are cached.
 
     Raises UsageError for a value without bits.
     """
@@ -134,24 +135,20 @@ def encode(fields: MapFields) -> bytes:
 
 def decode(raw: bytes) -> MapFields:
     """Returns the fields of 128 bytes. Raises UsageError for bytes that are no tensor map of tile mode."""
-    number = int.from_bytes(raw, "little")
-    rank = FIELDS["rank"].read(number)
     _require(len(raw) == MAP_BYTES, f"{len(raw)} bytes", f"{MAP_BYTES}, a tensor map")
-    _require(rank <= 5, f"a tensor map of {rank} dimensions (bits 4 to 6 of byte 8)", "1 to 5")
-    counts = {"strides": rank - 1}
-    found: dict[str, Any] = {
-        name: tuple(field.read(number, axis) for axis in range(counts.get(name, rank)))
-        if field.axes
-        else field.read(number)
-        for name, field in FIELDS.items()
-    }
-    fields = MapFields(**found)
+    number = int.from_bytes(raw, "little")
+    rank, version = FIELDS["rank"].read(number), FIELDS["version"].read(number)
+    _require(rank <= 5, f"a tensor map of {rank} dimensions{_place('rank')}", "1 to 5")
     _require(
-        fields.version in (0, 2),
-        f"a tensor map of kind {fields.version} (bits 0 to 3 of byte 8)",
+        version in (0, 2),
+        f"a tensor map of kind {version}{_place('version')}",
         "2, or 0 where a kernel has made it of zeros; other bytes are no tensor map, or one of im2col mode",
     )
-    return fields
+    found: dict[str, Any] = {}
+    for name, field in FIELDS.items():
+        axes = range(rank - (name == "strides"))
+        found[name] = tuple(field.read(number, axis) for axis in axes) if field.axes else field.read(number)
+    return MapFields(**found)
 
 
 def fields_of(tensor: TensorMap, address: int) -> MapFields:
@@ -168,7 +165,7 @@ def fields_of(tensor: TensorMap, address: int) -> MapFields:
         swizzle=SWIZZLES.index(tensor.swizzle),
         fill=FILLS.index(tensor.fill),
         l2_promotion=L2_PROMOTIONS.index(tensor.l2_promotion),
-        **TYPES[_OF_DRIVER[tensor.dtype.tma]][1],
+        **TYPES[TYPES_OF_DRIVER[tensor.dtype.tma]][1],
     )
 
 
@@ -176,13 +173,14 @@ def tensor_of(fields: MapFields, memory: Any) -> TensorMap:
     """Returns a tensor map with the given fields. ``memory``: bytes from its address on, which may be fewer than the
     map describes, or none. Raises UsageError for fields that the virtual GPU does not execute, and as `TensorMap`."""
     scalar = _scalar(fields)
-    what = "a tensor map"
-    _require(not fields.swizzle_96B, f"{what} of swizzle 96 bytes (bit 22 of byte 8)", "one of 0 to 128 bytes")
-    atom = f"{what} with swizzle atoms of code {fields.atom} (bits 19 and 20 of byte 8)"
-    _require(not fields.atom, atom, "0, 16 bytes")
-    interleave = f"{what} of interleave {fields.interleave} (bits 11 and 12 of byte 8)"
-    _require(fields.interleave < len(INTERLEAVES), interleave, "0 to 2")
-    _require(fields.address % 16 == 0, f"{what} over address 0x{fields.address:x}", "a multiple of 16 bytes")
+    for name, count, expected in (
+        ("swizzle_96B", 1, "0, a swizzle of 0 to 128 bytes"),
+        ("atom", 1, "0, swizzle atoms of 16 bytes"),
+        ("interleave", len(INTERLEAVES), "0 to 2"),
+    ):
+        value = getattr(fields, name)
+        _require(value < count, f"a tensor map with {name} {value}{_place(name)}", expected)
+    _require(fields.address % 16 == 0, f"a tensor map over address 0x{fields.address:x}", "a multiple of 16 bytes")
     return TensorMap(
         memory[: len(memory) // scalar.nbytes * scalar.nbytes].view(scalar.dtype),
         fields.box[::-1],
@@ -202,9 +200,16 @@ def _scalar(fields: MapFields) -> type[Scalar]:
     wanted = {"type": fields.type, **({"tf32": 1} if fields.tf32 else {})}
     found = next((scalar for scalar, bits in TYPES if bits == wanted), str(fields.type))
     if isinstance(found, str):
-        where = " with the bit of tf32 (bits 7 to 10 and 16" if fields.tf32 else " (bits 7 to 10"
-        raise UsageError(f"given a tensor map of element type {found}{where} of byte 8); expected one of 8 to 64 bits")
+        where = f"{_place('type')} with tf32 {fields.tf32}{_place('tf32')}"
+        raise UsageError(f"given a tensor map of element type {found}{where}; expected one of 8 to 64 bits")
     return found
+
+
+def _place(name: str) -> str:
+    """Returns where the bits of a field are, for messages about the word at byte 8."""
+    first, width, _ = FIELDS[name].parts[0]
+    bits = f"bits {first - 64} to {first - 65 + width}" if width > 1 else f"bit {first - 64}"
+    return f" ({bits} of the word at byte 8)"
 
 
 def replace(raw: bytes, name: str, value: int, axis: int = 0) -> bytes:

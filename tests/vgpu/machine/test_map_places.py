@@ -130,8 +130,8 @@ def test_check_sees_what_a_map_touches_beyond_its_memory() -> None:
 
 REFUSED: list[tuple[str, dict[str, int], str]] = [
     ("global", {"version": 7}, "the bytes at 0x… are no valid tensor map: given a tensor map of kind 7 (bits 0 to 3 of "
-     "byte 8); expected 2, or 0 where a kernel has made it of zeros; other bytes are no tensor map, or one of im2col "
-     "mode."),
+     "the word at byte 8); expected 2, or 0 where a kernel has made it of zeros; other bytes are no tensor map, or one "
+     "of im2col mode."),
     ("global", {}, "there is no tensor map at 0x…, which is zeros; pass a ww.TensorMap."),
     ("shared", {}, "there is no tensor map at 0x…, which is shared memory; a tensor copy reads its map from global "
      "memory, constants or parameters; pass a ww.TensorMap."),

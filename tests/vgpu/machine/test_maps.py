@@ -26,6 +26,7 @@ from warpwright.lang import (
     tid,
     tma,
     u32,
+    u64,
     warp,
 )
 from warpwright.layout.tensor_map_bytes import MapFields, decode
@@ -196,7 +197,7 @@ def store_maps(a: tma.Map[f32], b: tma.Map[f32], map: Global[u32], y: Global[f32
         full.init()
         fence.mbarrier_init()
     for i in loop(2):
-        map[tid.x] = ld(Pointer(u32, a.address + (b.address - a.address) * i) + tid.x)
+        map[tid.x] = ld(Pointer(u32, a.address + (b.address - a.address) * i.to(u64)) + tid.x)
         warp.sync()
         with If(elect_one()):
             fence.proxy_tensormap_release()
