@@ -35,6 +35,10 @@ __all__ = ["decode"]
 # Special registers without a value here: of drivers, of performance counters, of memory that ptxas reserves.
 _NO_VALUE = ("%envreg", "%pm", "%reserved_smem", "%current_graph_exec")
 
+# CUDA's cooperative_groups reads the address of the grid's workspace here: a size, and a barrier that starts at 0.
+_GRID_ADDRESS = {"%envreg1": 32, "%envreg2": 0}
+_GRID_WORKSPACE = bytes(8)
+
 # Queues whose instructions let lanes wait, and queues whose instructions the machine performs while lanes wait.
 _WAITS = ("copy", "lane-copy", "wgmma", "mbarrier")
 _STOPS = ("barrier", "service")
@@ -157,6 +161,7 @@ class _Decoder:
             placed.append((item, address))
             address += max(1, _size(item))
         self.variables = [Variable(item.name, at, self._image(item)) for item, at in placed]
+        self.grid_workspace = Variable("%grid_workspace", _round(address, 256), _GRID_WORKSPACE)
 
     def _image(self, item: nodes.Variable) -> bytes:
         data = bytearray(_size(item))
@@ -295,6 +300,8 @@ class _Decoder:
         if found is None:
             found = self._function_address(name)
         if found is None and special_bits(name):
+            if name in _GRID_ADDRESS:
+                return self._grid_address(name)
             if name.startswith(_NO_VALUE):
                 raise UsageError(
                     f"PTX line {line}: {name} has no value on a virtual GPU; leave it out, or pass the value."
@@ -305,6 +312,13 @@ class _Decoder:
         if found is None:
             raise UsageError(f"PTX line {line}: {name!r} is used but not declared; declare it, or correct its name.")
         return found
+
+    def _grid_address(self, name: str) -> nodes.Imm:
+        """A half of the address of the memory by which the CTAs of a cooperative launch synchronise."""
+        if self.grid_workspace not in self.variables:
+            self.variables.append(self.grid_workspace)
+        half = self.grid_workspace.address >> _GRID_ADDRESS[name] & 0xFFFF_FFFF
+        return nodes.Imm(str(half), half)
 
     def _resolve(self, operand: nodes.Operand, scope: _Scope, line: int) -> Operand:
         if isinstance(operand, nodes.Reg):
