@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import warpwright as ww
 from tests.vgpu.helpers import error_message, run, text
 from warpwright.errors import Deadlock, DeviceError
+from warpwright.vgpu import EventLog
 
 # The workspace of the grid is in %envreg1 (upper half) and %envreg2; its barrier is the second word. CTA 0 adds what
 # flips the top bit once all others have added 1.
@@ -41,6 +43,15 @@ def test_all_ctas_of_a_grid_synchronise() -> None:
         array[:] = 0
         run(BODY, array, grid=CTAS, block=THREADS)
         assert np.array_equal(array, expected)
+
+
+def test_all_ctas_of_the_grid_start_before_any_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adding CTAs one by one, each when the others only poll, takes a time that is quadratic in their number."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    log = EventLog()
+    run(BODY, np.zeros(CTAS * THREADS, np.uint32), grid=CTAS, block=THREADS, observers=(log,))
+    kinds = [event.kind for event in log.events]
+    assert kinds[:CTAS] == ["start"] * CTAS
 
 
 def test_a_grid_barrier_orders_the_accesses_of_all_ctas() -> None:

@@ -204,6 +204,7 @@ class _Decoder:
             dynamic, _round(self.local_bytes, 16), dims.get(".reqntid"), dims.get(".maxntid"),
             dims.get(".reqnctapercluster"), ".explicitcluster" in flags,
             self._thread_registers({name: x * y * z for name, (x, y, z) in dims.items()}),
+            self.grid_workspace in self.variables,
         )  # fmt: skip
 
     def _thread_registers(self, numbers: dict[str, int]) -> int:
