@@ -140,7 +140,8 @@ def test_what_is_not_executed_is_incomplete_and_status_3(folder) -> None:
     assert result.exit_code == 3
     assert result.stdout == (
         "turned on b200: incomplete; 0 of 16 instructions reached\n\n"
-        "Incomplete: PTX line 24: `call`: indirect calls are not supported.\n"
+        "Incomplete: PTX line 24: `call` through a pointer: expected the address of a function with these parameters, "
+        "but the module takes none.\n"
     )
 
 

@@ -1,4 +1,4 @@
-// What the virtual GPU refuses, each with one clear error: recursion, and a call through a pointer.
+// What the virtual GPU refuses with one clear error: recursion. And a call through a pointer, which it runs.
 __device__ __noinline__ int gcd(int a, int b) { return b == 0 ? a : gcd(b, a % b); }
 __device__ __noinline__ int add(int a, int b) { return a + b; }
 __device__ __noinline__ int subtract(int a, int b) { return a - b; }

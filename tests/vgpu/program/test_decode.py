@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.vgpu.helpers import error_message, parse_once, run, text
+from tests.vgpu.helpers import error_message, out, parse_once, run, text
 from warpwright import ptx
 from warpwright.errors import DeviceError, UsageError
 from warpwright.vgpu.program.decode import decode
@@ -59,6 +59,31 @@ def test_a_vector_of_registers_and_its_elements(body: str, expected: list[int]) 
     array = np.arange(1, 5, dtype=np.float32)
     run(f"{VECTORS} {body} st.global.v4.f32 [%a0], W; ret;", array, top=top)
     assert array.tolist() == expected
+
+
+FUNCTIONS = """
+.func (.reg .u32 r) twice(.reg .u32 x) { add.u32 r, x, x; ret; }
+.func (.reg .u32 r) square(.reg .u32 x) { .reg .pred p; setp.gt.u32 p, x, 9; mov.u32 r, 0; @p ret;
+  mul.lo.u32 r, x, x; ret; }
+.func (.reg .u32 r) unused(.reg .u32 x) { call (r), unused, (x); ret; }
+.global .u64 table[2] = {twice, square};
+"""
+CHOOSE = """
+  and.b32 %r3, %lane, 1; mul.wide.u32 %d1, %r3, 8; mov.u64 %d2, table; add.u64 %d2, %d2, %d1; ld.global.u64 %d3, [%d2];
+  mov.u32 %r4, 7; setp.lt.u32 %p3, %lane, 20; P: .callprototype (.reg .u32 _) _ (.reg .u32 _);
+  @%p3 call (%r4), %d3, (%lane), P; st.global.u32 [%o], %r4; ret;
+"""
+
+
+def test_lanes_call_different_functions_through_a_pointer() -> None:
+    """Lanes from 20 on call none; of a function whose address nothing takes, recursion does not matter."""
+    expected = [7 if n >= 20 else 2 * n if n % 2 == 0 else n * n if n <= 9 else 0 for n in range(32)]
+    assert out(CHOOSE, top=FUNCTIONS).tolist() == expected
+
+
+def test_a_call_through_a_pointer_to_no_function_stops() -> None:
+    body = CHOOSE.replace("ld.global.u64 %d3, [%d2];", "mov.u64 %d3, 4096;")
+    assert error_message(DeviceError, body, top=FUNCTIONS).endswith("the kernel executed trap.")
 
 
 def test_an_element_that_a_vector_lacks_is_refused() -> None:

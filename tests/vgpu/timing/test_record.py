@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import warpwright as ww
 from tests.vgpu.helpers import text
 from warpwright import ptx, targets
 from warpwright.targets import Timing
@@ -17,6 +18,7 @@ from warpwright.vgpu.jit.costs import NEED, costs_of, elapsed
 from warpwright.vgpu.machine.tape import Tape
 from warpwright.vgpu.program.decode import decode
 
+SHARED = ".shared .align 8 .b64 bar;"
 WORDS = ("@row", "@spend", "@signal", "@cluster_arrive")
 
 
@@ -204,3 +206,18 @@ def test_a_run_without_values_keeps_arrays_unchanged() -> None:
     assert out.tolist() == list(range(32))
     record_rows("st.global.u32 [%o], 7;", (out,))
     assert out.tolist() == [7] * 32
+
+
+def test_a_warp_that_initialises_an_mbarrier_sets_one_count() -> None:
+    """All lanes give the same count: the barrier has that count, not the sum of the lanes."""
+    body = """
+      mov.u32 %r3, bar; setp.eq.u32 %p0, %warp, 0; @!%p0 bra GO; mbarrier.init.shared.b64 [%r3], 64;
+      GO: bar.sync 0; mbarrier.arrive.shared.b64 %d1, [%r3];
+      WAIT: mbarrier.try_wait.shared.b64 %p1, [%r3], %d1; @!%p1 bra WAIT; st.global.u32 [%o], %t; ret;"""
+    array = np.zeros(64, np.uint32)
+    kernel = ww.load_ptx(text(body, (array,), SHARED))["k"]
+    launch: dict[str, Any] = {"grid": 1, "block": 64, "args": [array]}
+    assert ww.profile(kernel, **launch).cycles > 0
+    assert ww.check(kernel, **launch).kind == "clean"
+    twice = ww.load_ptx(text(body.replace("64;", "64; mbarrier.init.shared.b64 [%r3], 64;", 1), (array,), SHARED))["k"]
+    assert [finding.rule.id for finding in ww.check(twice, **launch).findings] == ["mbarrier-live"]

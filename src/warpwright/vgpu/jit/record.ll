@@ -47,7 +47,8 @@ define void @spend(ptr %w, i64 %cost) {
 }
 
 ; Record an mbarrier operation, one row for neighbouring lanes with the same barrier: address, arrivals | bytes << 32.
-define void @row_barriers(ptr %w, i32 %mask, i64 %inst, i64 %offset) {
+; Arrivals and bytes are the sums of the lanes; if the operation %sets the barrier, they are those of the last lane.
+define void @row_barriers(ptr %w, i32 %mask, i64 %inst, i64 %offset, i1 %sets) {
 entry:
   %pa = getelementptr i8, ptr %w, i64 $addr
   %po = getelementptr i8, ptr %w, i64 $operands
@@ -80,7 +81,8 @@ lane:
   %same = icmp eq i64 %place, %held
   br i1 %same, label %join, label %other
 join:
-  %joined = add i64 %sum, %word
+  %both = add i64 %sum, %word
+  %joined = select i1 %sets, i64 %word, i64 %both
   br label %loop
 other:
   %fresh = icmp eq i64 %held, -1

@@ -54,9 +54,9 @@ def access(lanes: Lanes, inst: Inst, nbytes: int) -> None:
         _watch(lanes, inst, lanes.mask, str(ADDRESSES), str(nbytes))
 
 
-def barriers(lanes: Lanes, inst: Inst) -> None:
-    """Record an mbarrier operation, by its operands in the warp's state."""
-    _routine(lanes, "row_barriers", inst, f"i32 {lanes.mask}")
+def barriers(lanes: Lanes, inst: Inst, sets: bool = False) -> None:
+    """Record an mbarrier operation, by its operands in the warp's state; ``sets``: it replaces the barrier."""
+    _routine(lanes, "row_barriers", inst, f"i32 {lanes.mask}", f", i1 {int(sets)}")
     if lanes.watched:
         _watch(lanes, inst, lanes.mask, str(OPERANDS))
 

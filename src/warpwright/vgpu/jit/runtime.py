@@ -189,7 +189,7 @@ _SIGNATURES = {
     "match_any": "<32 x i32> (<32 x i64>, i32)",
     "row": "void (ptr, i32, i64, i64, i64, i64)",
     "row_access": "void (ptr, i32, i64, i64, i64)",
-    "row_barriers": "void (ptr, i32, i64, i64)",
+    "row_barriers": "void (ptr, i32, i64, i64, i1)",
     "row_bar": "void (ptr, i32, i64, i64, i64, i64)",
     "row_wait": "void (ptr, i32, i32, i64, i64)",
     "spend": "void (ptr, i64)",

@@ -135,7 +135,7 @@ def _record(lanes: Lanes, inst: Inst, count: str) -> None:
     """Record an instruction that sets a barrier."""
     if lanes.costs or lanes.watched:
         _operands(lanes, count, lanes.splat(0, 64), lanes.splat(0, 64))
-        record.barriers(lanes, inst)
+        record.barriers(lanes, inst, sets=True)
 
 
 def _count_in_range(lanes: Lanes, count: str) -> None:

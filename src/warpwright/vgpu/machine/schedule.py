@@ -54,7 +54,8 @@ class _Run:
         self.dead = False
         places = _places(launch)
         self.capacity = max(1, places // workers)
-        self.together = together(launch.seed) if launch.seed else self.capacity if launch.in_step else 1
+        all_at_once = launch.in_step or launch.kernel.program.cooperative
+        self.together = together(launch.seed) if launch.seed else self.capacity if all_at_once else 1
         self.numbers = launch.pending = Pending(numbers, x * y * z, places if launch.takes_over else x * y * z)
 
     def take(self) -> int | None:

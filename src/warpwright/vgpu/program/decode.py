@@ -1,20 +1,23 @@
 """Decodes a parsed module into a `Program`: scopes resolved, device functions inlined, variables placed, blocks cut.
 
-Calls are inlined, so recursive and indirect calls are refused; ``vprintf`` and ``__assertfail`` are services of the
-machine. Kernel parameters, locals and the ``.param`` variables of calls become byte offsets; module variables get
-virtual addresses from GLOBAL_BASE on, in order of declaration.
+Calls are inlined, so recursion is refused; a call through a pointer is a choice among the functions whose address the
+module takes. ``vprintf`` and ``__assertfail`` are services of the machine. Kernel parameters, locals and the ``.param``
+variables of calls become byte offsets; module variables get virtual addresses from GLOBAL_BASE on, in order of
+declaration.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
-from warpwright import isa, types
+from warpwright import isa
 from warpwright.errors import UnsupportedInstruction, UsageError
 from warpwright.ptx import nodes
 from warpwright.ptx.special_registers import special_bits
 from warpwright.targets.archs import ARCHS, Arch
 from warpwright.vgpu.program import services
+from warpwright.vgpu.program.initialisers import constant_bits, flatten_initialiser, names_in, names_of, select_byte
 from warpwright.vgpu.program.lines import Lines
 from warpwright.vgpu.program.memory_map import GLOBAL_BASE, RESERVED_SHARED
 from warpwright.vgpu.program.program import (
@@ -29,11 +32,16 @@ from warpwright.vgpu.program.program import (
     registers_of,
     vector_of,
 )
+from warpwright.vgpu.program.scope import Scope, align_of, bits_of, round_up, size_of
 
 __all__ = ["decode"]
 
 # Special registers without a value here: of drivers, of performance counters, of memory that ptxas reserves.
 _NO_VALUE = ("%envreg", "%pm", "%reserved_smem", "%current_graph_exec")
+
+# CUDA's cooperative_groups reads the address of the grid's workspace here: a size, and a barrier that starts at 0.
+_GRID_ADDRESS = {"%envreg1": 32, "%envreg2": 0}
+_GRID_WORKSPACE = bytes(8)
 
 # Queues whose instructions let lanes wait, and queues whose instructions the machine performs while lanes wait.
 _WAITS = ("copy", "lane-copy", "wgmma", "mbarrier")
@@ -51,76 +59,12 @@ def _closes_block(form: isa.Form) -> bool:
     return traits.jumps or traits.queue in _STOPS or (traits.blocks and traits.queue in _WAITS)
 
 
-_ELEMENTS = "xyzw"
-_SELECTORS = {letter: number for letters in (_ELEMENTS, "rgba") for number, letter in enumerate(letters)}
-
 _UNPLACED = -(1 << 40)  # address of dynamic shared memory until it is placed; offsets are added to it
-
-
-class _Scope:
-    """Names of one ``{ }``: registers, variables, labels, branch lists; a lookup falls back to ``parent``."""
-
-    def __init__(self, parent: _Scope | None, suffix: str) -> None:
-        self.parent = parent
-        self.suffix = suffix
-        self.names: dict[str, Operand] = {}
-        self.ranges: list[tuple[str, nodes.RegDecl]] = []
-        self.targets: dict[str, tuple[str, ...]] = {}
-
-    def find(self, name: str) -> Operand | None:
-        found = self.names.get(name) or self._range_register(name)
-        if found is None and self.parent:
-            return self.parent.find(name)
-        return found
-
-    def _range_register(self, name: str) -> Operand | None:
-        for prefix, item in self.ranges:
-            number = name[len(prefix) :]
-            if name.startswith(prefix) and number.isdecimal() and int(number) < (item.count or 0):
-                return self.declare(name, item)
-        return None
-
-    def declare(self, name: str, item: nodes.RegDecl | nodes.Variable) -> Operand:
-        """Declare a register, or a variable of two or four, which is a vector of its elements."""
-        full, bits = name + self.suffix, _bits(item.type)
-        elements = [Register(f"{full}.{element}", bits) for element in _ELEMENTS[: item.vector]]
-        self.names[name] = vector_of(elements) if item.vector > 1 else Register(full, bits)
-        return self.names[name]
-
-    def element(self, name: str) -> Operand | None:
-        """The element that a name such as ``v.x`` or ``v.r`` selects of a vector variable."""
-        variable, _, letter = name.rpartition(".")
-        vector = self.find(variable)
-        items = vector.items if isinstance(vector, nodes.Vector) else ()
-        number = _SELECTORS.get(letter, len(items))
-        return items[number] if number < len(items) else None
-
-    def branch_targets(self, name: str) -> tuple[str, ...] | None:
-        return self.targets.get(name) or (self.parent.branch_targets(name) if self.parent else None)
-
-
-def _bits(type: str) -> int:
-    return types.of_name(type).bits
-
-
-def _size(variable: nodes.Variable) -> int:
-    count = 1
-    for extent in variable.dims:
-        count *= extent
-    return max(1, _bits(variable.type) // 8) * count * variable.vector
-
-
-def _align(variable: nodes.Variable) -> int:
-    return variable.align or max(1, _bits(variable.type) // 8) * variable.vector
-
-
-def _round(value: int, step: int) -> int:
-    return -(-value // step) * step
 
 
 def decode(module: nodes.Module, entry: str) -> Program:
     """Decode the kernel ``entry`` of ``module``. Raises UsageError if there is no such entry, UnsupportedInstruction
-    for recursive or indirect calls."""
+    for recursion."""
     return _Decoder(module).program(entry)
 
 
@@ -131,7 +75,7 @@ class _Decoder:
         self.module = module
         self.functions = {item.name: item for item in module.items if isinstance(item, nodes.Function) and item.body}
         self.lines = Lines(module)
-        self.top = _Scope(None, "")
+        self.top = Scope(None, "")
         self.shared: dict[str, nodes.Variable] = {}
         self.dynamic: list[str] = []
         self.shared_bytes = RESERVED_SHARED
@@ -152,24 +96,25 @@ class _Decoder:
             if item.space == "shared":
                 self.shared[item.name] = item
                 continue
-            address = _round(address, max(256, _align(item)))
+            address = round_up(address, max(256, align_of(item)))
             self.top.names[item.name] = Symbol(item.space, item.name, address)
             placed.append((item, address))
-            address += max(1, _size(item))
+            address += max(1, size_of(item))
         self.variables = [Variable(item.name, at, self._image(item)) for item, at in placed]
+        self.grid_workspace = Variable("%grid_workspace", round_up(address, 256), _GRID_WORKSPACE)
 
     def _image(self, item: nodes.Variable) -> bytes:
-        data = bytearray(_size(item))
-        step = max(1, _bits(item.type) // 8)
-        for index, value in enumerate(_flatten_initialiser(item.init, item.dims)):
+        data = bytearray(size_of(item))
+        step = max(1, bits_of(item.type) // 8)
+        for index, value in enumerate(flatten_initialiser(item.init, item.dims)):
             if value is not None:
                 data[index * step : (index + 1) * step] = self._word(item, value).to_bytes(step, "little")
         return bytes(data)
 
     def _word(self, item: nodes.Variable, value: nodes.Operand) -> int:
-        bits = _bits(item.type)
+        bits = bits_of(item.type)
         if isinstance(value, nodes.Imm):
-            return _constant_bits(value, item.type) & ((1 << bits) - 1)
+            return constant_bits(value, item.type) & ((1 << bits) - 1)
         name = value.name if isinstance(value, nodes.Reg | nodes.Symbol) else ""
         found = self._function_address(name) or self.top.find(name)
         if not isinstance(found, Symbol):
@@ -178,7 +123,7 @@ class _Decoder:
             )
         word = found.value + (value.offset if isinstance(value, nodes.Symbol) else 0)
         if isinstance(value, nodes.Symbol) and value.mask:
-            word = _select_byte(word, int(value.mask, 0))
+            word = select_byte(word, int(value.mask, 0))
         return word & ((1 << bits) - 1)
 
     def program(self, entry: str) -> Program:
@@ -186,7 +131,7 @@ class _Decoder:
         if function is None or function.kind != "entry":
             known = ", ".join(f.name for f in self.functions.values() if f.kind == "entry") or "none"
             raise UsageError(f"given entry {entry!r}; expected one of the module's entries: {known}.")
-        scope = _Scope(self.top, "")
+        scope = Scope(self.top, "")
         params = self._params(function, scope)
         self._walk(function.body, scope, "")
         self._emit("exit", (), None, 0)
@@ -196,9 +141,10 @@ class _Decoder:
         dynamic = self._place_dynamic()
         return Program(
             entry, self.module.target[0], params, blocks, self.registers, tuple(self.variables), self.shared_bytes,
-            dynamic, _round(self.local_bytes, 16), dims.get(".reqntid"), dims.get(".maxntid"),
+            dynamic, round_up(self.local_bytes, 16), dims.get(".reqntid"), dims.get(".maxntid"),
             dims.get(".reqnctapercluster"), ".explicitcluster" in flags,
             self._thread_registers({name: x * y * z for name, (x, y, z) in dims.items()}),
+            self.grid_workspace in self.variables,
         )  # fmt: skip
 
     def _thread_registers(self, numbers: dict[str, int]) -> int:
@@ -208,16 +154,16 @@ class _Decoder:
         changes = [inst for inst in self.flat if isinstance(inst, Inst) and inst.name == "setmaxnreg"]
         return min(limit, max((inst.number("count") for inst in changes if inst["action"] == "inc"), default=limit))
 
-    def _params(self, function: nodes.Function, scope: _Scope) -> tuple[Param, ...]:
+    def _params(self, function: nodes.Function, scope: Scope) -> tuple[Param, ...]:
         params, offset = [], 0
         for item in function.params:
-            offset = _round(offset, _align(item))
-            params.append(Param(item.name, item.type, _size(item), _align(item), offset))
+            offset = round_up(offset, align_of(item))
+            params.append(Param(item.name, item.type, size_of(item), align_of(item), offset))
             scope.names[item.name] = Symbol("param", item.name, offset)
-            offset += _size(item)
+            offset += size_of(item)
         return tuple(params)
 
-    def _walk(self, block: nodes.Block | None, scope: _Scope, ret: str) -> None:
+    def _walk(self, block: nodes.Block | None, scope: Scope, ret: str) -> None:
         """Emit a body. ``ret`` branches to the label ``ret``; in the entry the label is "" and ``ret`` ends the
         thread."""
         assert block is not None
@@ -231,9 +177,9 @@ class _Decoder:
                 self.flat.append(item.name + scope.suffix)
             elif isinstance(item, nodes.Block):
                 self.calls += 1
-                self._walk(item, _Scope(scope, f"{scope.suffix}@{self.calls}"), ret)
+                self._walk(item, Scope(scope, f"{scope.suffix}@{self.calls}"), ret)
 
-    def _declare(self, block: nodes.Block, scope: _Scope) -> None:
+    def _declare(self, block: nodes.Block, scope: Scope) -> None:
         label = ""
         for item in block.items:
             if isinstance(item, nodes.RegDecl):
@@ -246,55 +192,57 @@ class _Decoder:
             elif isinstance(item, nodes.Directive) and item.name == ".branchtargets":
                 scope.targets[label] = tuple(word.strip() for word in item.text.split(","))
 
-    def _declare_registers(self, item: nodes.RegDecl, scope: _Scope) -> None:
+    def _declare_registers(self, item: nodes.RegDecl, scope: Scope) -> None:
         for name in item.names:
             if item.count is not None:
                 scope.ranges.append((name, item))
             else:
                 scope.declare(name, item)
 
-    def _declare_variable(self, item: nodes.Variable, scope: _Scope) -> None:
+    def _declare_variable(self, item: nodes.Variable, scope: Scope) -> None:
         if item.space == "shared":
             scope.names[item.name] = self._place_shared(item, item.name + scope.suffix)
         elif item.space == "reg":
             scope.declare(item.name, item)
         elif item.name not in scope.names:
-            self.local_bytes = _round(self.local_bytes, _align(item))
+            self.local_bytes = round_up(self.local_bytes, align_of(item))
             scope.names[item.name] = Symbol("local", item.name, self.local_bytes)
-            self.local_bytes += _size(item)
+            self.local_bytes += size_of(item)
 
     def _place_shared(self, item: nodes.Variable, name: str) -> Symbol:
         if item.linkage == ".extern" or 0 in item.dims:
             self.dynamic.append(name)
             self.shared[name] = item
             return Symbol("shared", name, _UNPLACED)
-        self.shared_bytes = _round(self.shared_bytes, _align(item))
+        self.shared_bytes = round_up(self.shared_bytes, align_of(item))
         symbol = Symbol("shared", name, self.shared_bytes)
-        self.shared_bytes += _size(item)
+        self.shared_bytes += size_of(item)
         return symbol
 
     def _place_dynamic(self) -> int:
         """Place dynamic shared memory after the static variables; every extern array names its start."""
-        align = max([16, *(_align(self.shared[name]) for name in self.dynamic)])
-        start = _round(self.shared_bytes, align)
+        align = max([16, *(align_of(self.shared[name]) for name in self.dynamic)])
+        start = round_up(self.shared_bytes, align)
         for inst in self.flat:
             if isinstance(inst, Inst):
                 inst._operands = tuple(_place_symbol(operand, start) for operand in inst._operands)
         return start
 
     def _function_address(self, name: str) -> Symbol | None:
-        """The address of a function: code can store and compare it; calls through it are refused."""
+        """The address of a function: code can store it, compare it and call through it."""
         if name not in self.functions:
             return None
         return Symbol("global", name, 16 * (1 + list(self.functions).index(name)))
 
-    def _find(self, name: str, scope: _Scope, line: int) -> Operand:
+    def _find(self, name: str, scope: Scope, line: int) -> Operand:
         found = scope.find(name)
         if found is None and name in self.shared:
             found = self.top.names[name] = self._place_shared(self.shared[name], name)
         if found is None:
             found = self._function_address(name)
         if found is None and special_bits(name):
+            if name in _GRID_ADDRESS:
+                return self._grid_address(name)
             if name.startswith(_NO_VALUE):
                 raise UsageError(
                     f"PTX line {line}: {name} has no value on a virtual GPU; leave it out, or pass the value."
@@ -306,7 +254,14 @@ class _Decoder:
             raise UsageError(f"PTX line {line}: {name!r} is used but not declared; declare it, or correct its name.")
         return found
 
-    def _resolve(self, operand: nodes.Operand, scope: _Scope, line: int) -> Operand:
+    def _grid_address(self, name: str) -> nodes.Imm:
+        """A half of the address of the memory by which the CTAs of a cooperative launch synchronise."""
+        if self.grid_workspace not in self.variables:
+            self.variables.append(self.grid_workspace)
+        half = self.grid_workspace.address >> _GRID_ADDRESS[name] & 0xFFFF_FFFF
+        return nodes.Imm(str(half), half)
+
+    def _resolve(self, operand: nodes.Operand, scope: Scope, line: int) -> Operand:
         if isinstance(operand, nodes.Reg):
             if operand.name == "_":
                 return operand
@@ -327,7 +282,7 @@ class _Decoder:
             return replace(found, value=found.value + operand.offset) if isinstance(found, Symbol) else found
         return operand
 
-    def _instruction(self, item: nodes.Instruction, scope: _Scope, ret: str) -> None:
+    def _instruction(self, item: nodes.Instruction, scope: Scope, ret: str) -> None:
         guard = self._guard(item, scope)
         if item.opcode.startswith("call"):
             return self._call(item, scope, guard)
@@ -339,24 +294,26 @@ class _Decoder:
         operands = tuple(self._resolve(o, scope, item.line) for o in item.operands)
         self._emit(item.opcode, operands, guard, item.line)
 
-    def _guard(self, item: nodes.Instruction, scope: _Scope) -> Register | None:
+    def _guard(self, item: nodes.Instruction, scope: Scope) -> Register | None:
         if item.guard is None:
             return None
         found = self._resolve(nodes.Reg(item.guard.register, item.guard.negated), scope, item.line)
         assert isinstance(found, Register)
         return found
 
-    def _branch_list(self, item: nodes.Instruction, scope: _Scope) -> nodes.Vector:
+    def _branch_list(self, item: nodes.Instruction, scope: Scope) -> nodes.Vector:
         operand = item.operands[1]
         names = scope.branch_targets(operand.name) if isinstance(operand, nodes.Reg) else None
         if names is None:
             raise UsageError(f"PTX line {item.line}: brx.idx needs the label of a .branchtargets list.")
         return vector_of(self._find(name, scope, item.line) for name in names)
 
-    def _call(self, item: nodes.Instruction, scope: _Scope, guard: Register | None) -> None:
+    def _call(self, item: nodes.Instruction, scope: Scope, guard: Register | None) -> None:
         results, name, arguments = _call_parts(item)
         function = self.functions.get(name)
         values = tuple(self._resolve(a, scope, item.line) for a in arguments)
+        if isinstance(scope.find(name), Register):
+            return self._call_pointer(item, scope, guard, [self._resolve(r, scope, item.line) for r in results], values)
         if f"call.{name}" in services.SERVICES:
             targets = tuple(self._resolve(r, scope, item.line) for r in results)
             return self._emit(f"call.{name}", (*targets, *values), guard, item.line)
@@ -370,12 +327,54 @@ class _Decoder:
             )
         self._inline(function, [self._resolve(r, scope, item.line) for r in results], list(values), guard, item.line)
 
+    def _call_pointer(
+        self,
+        item: nodes.Instruction,
+        scope: Scope,
+        guard: Register | None,
+        results: list[Operand],
+        values: tuple[Operand, ...],
+    ) -> None:
+        """Compare the pointer with the address of each function that it may be, and inline all of them."""
+        called = [self.functions[name] for name in self._pointed_to if name not in self.stack]
+        called = [f for f in called if (len(f.returns), len(f.params)) == (len(results), len(values))]
+        if not called:
+            raise UnsupportedInstruction(
+                f"PTX line {item.line}: `{item.opcode}` through a pointer: expected the address of a function with "
+                "these parameters, but the module takes none."
+            )
+        pointer = self._resolve(nodes.Reg(_call_parts(item)[1]), scope, item.line)
+        self.calls += 1
+        label, chosen = f"pointer$return{self.calls}", Register(f"%chosen{self.calls}", 1)
+        self.registers[chosen.name] = chosen
+        if guard is not None:
+            self._emit("bra", (Symbol("label", label, -1),), replace(guard, negated=not guard.negated), item.line)
+        for number, function in enumerate(called):
+            following, address = f"{label}${number}", self._function_address(function.name)
+            assert address is not None
+            self._emit("setp.ne.u64", (chosen, pointer, nodes.Imm(str(address.value), address.value)), None, item.line)
+            self._emit("bra", (Symbol("label", following, -1),), chosen, item.line)
+            self._inline(function, results, list(values), None, item.line)
+            self._emit("bra.uni", (Symbol("label", label, -1),), None, item.line)
+            self.flat.append(following)
+        self._emit("trap", (), None, item.line)
+        self.flat.append(label)
+
+    @cached_property
+    def _pointed_to(self) -> list[str]:
+        """The functions whose addresses the module takes, in initialisers or in code."""
+        bodies = [item.body for item in self.functions.values()]
+        inits = [item.init for item in self.module.items if isinstance(item, nodes.Variable)]
+        named = {name for operand in inits for name in names_of(operand)}
+        named |= {name for body in bodies for name in names_in(body)}
+        return [name for name in self.functions if name in named]
+
     def _inline(
         self, function: nodes.Function, results: list[Operand], values: list[Operand], guard: Register | None, line: int
     ) -> None:
         self.calls += 1
         after = f"{function.name}$return{self.calls}"
-        scope = _Scope(self.top, f"@{self.calls}")
+        scope = Scope(self.top, f"@{self.calls}")
         if guard is not None:
             self._emit("bra", (Symbol("label", after, -1),), replace(guard, negated=not guard.negated), line)
         for formal, actual in zip(function.returns, results, strict=True):
@@ -389,7 +388,7 @@ class _Decoder:
         self.loc = caller
         self.flat.append(after)
 
-    def _bind(self, formal: nodes.Variable, actual: Operand, scope: _Scope, line: int) -> None:
+    def _bind(self, formal: nodes.Variable, actual: Operand, scope: Scope, line: int) -> None:
         """Bind a ``.param`` formal to the caller's variable, or move the value into the register of a ``.reg``
         formal."""
         if isinstance(actual, Symbol) and formal.space != "reg":
@@ -398,7 +397,7 @@ class _Decoder:
         variable = scope.declare(formal.name, formal)
         self.registers |= {register.name: register for register in registers_of(variable)}
         vector = f".v{formal.vector}" if formal.vector > 1 else ""
-        self._emit(f"mov{vector}.b{_bits(formal.type)}", (variable, actual), None, line)
+        self._emit(f"mov{vector}.b{bits_of(formal.type)}", (variable, actual), None, line)
 
     def _emit(self, opcode: str, operands: tuple[Operand, ...], guard: Register | None, line: int) -> None:
         match = services.match(opcode, len(operands))
@@ -430,56 +429,19 @@ class _Decoder:
         return blocks
 
 
-def _flatten_initialiser(init: nodes.Operand | None, dims: tuple[int, ...]) -> list[nodes.Operand | None]:
-    """Initial values in memory order; a short row of nested braces is padded with None (zero)."""
-    if init is None:
-        return []
-    if not isinstance(init, nodes.Vector):
-        return [init]
-    if len(dims) <= 1:
-        return list(init.items)
-    row = 1
-    for extent in dims[1:]:
-        row *= extent
-    values: list[nodes.Operand | None] = []
-    for item in init.items:
-        part = _flatten_initialiser(item, dims[1:])
-        values += part + [None] * (row - len(part))
-    return values
-
-
-def _constant_bits(imm: nodes.Imm, type: str) -> int:
-    """The bit pattern of a constant stored as ``type``."""
-    import numpy as np
-
-    scalar = types.of_name(type)
-    if scalar.kind != "float":
-        return int(imm.value)
-    text = imm.text.lower()
-    if text.startswith(("0f", "0d")) and (len(text) - 2) * 4 == scalar.bits:
-        return int(text[2:], 16)
-    return int.from_bytes(np.asarray(imm.value).astype(scalar.dtype).tobytes(), "little")
-
-
-def _select_byte(word: int, mask: int) -> int:
-    """The byte of ``word`` that ``mask`` (``0xFF00``) selects."""
-    shift = (mask & -mask).bit_length() - 1
-    return (word & mask) >> shift
-
-
 def _register_limit(numbers: dict[str, int], arch: Arch | None) -> int:
     """Registers that the directives of a kernel leave to a thread, as ptxas 13.0 counts them; 0 if undefined.
 
     Each of an SM's four schedulers has a quarter of the registers: ptxas divides by the warps of the busiest one.
     """
     if ".maxnreg" in numbers:
-        return _round(numbers[".maxnreg"], 8)
+        return round_up(numbers[".maxnreg"], 8)
     threads = numbers.get(".reqntid") or numbers.get(".maxntid")
     if arch is None or not threads or ".minnctapersm" not in numbers:
         return 0
-    warps = _round(-(-threads // arch.warp_size) * numbers[".minnctapersm"], 4)
+    warps = round_up(-(-threads // arch.warp_size) * numbers[".minnctapersm"], 4)
     share = arch.registers_per_sm // (arch.warp_size * warps)
-    return min(share // 8 * 8, _round(arch.max_registers_per_thread, 8))
+    return min(share // 8 * 8, round_up(arch.max_registers_per_thread, 8))
 
 
 def _dims(text: str) -> tuple[int, int, int]:
@@ -493,8 +455,7 @@ def _call_parts(item: nodes.Instruction) -> tuple[tuple[nodes.Operand, ...], str
     results = operands.pop(0).items if isinstance(operands[0], nodes.Vector) else ()  # type: ignore[union-attr]
     name = operands.pop(0)
     arguments = operands.pop(0).items if operands and isinstance(operands[0], nodes.Vector) else ()  # type: ignore[union-attr]
-    if not isinstance(name, nodes.Reg) or name.name.startswith("%"):
-        raise UnsupportedInstruction(f"PTX line {item.line}: `{item.opcode}`: indirect calls are not supported.")
+    assert isinstance(name, nodes.Reg)
     return results, name.name, arguments
 
 

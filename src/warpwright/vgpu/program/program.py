@@ -219,7 +219,7 @@ class Variable:
 @dataclass(slots=True)
 class Program:
     """A kernel ready to be compiled. ``thread_registers``: registers of a thread at launch; 0 if no directive sets
-    them."""
+    them. ``cooperative``: whether the CTAs of the grid synchronise."""
 
     name: str
     arch: str
@@ -235,6 +235,7 @@ class Program:
     cluster: tuple[int, int, int] | None = None
     explicit_cluster: bool = False
     thread_registers: int = 0
+    cooperative: bool = False
 
     @property
     def insts(self) -> list[Inst]:

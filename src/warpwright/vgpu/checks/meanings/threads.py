@@ -185,9 +185,12 @@ def wait_cluster(known: Knowledge, row: Row) -> None:
 
 @meaning("mbarrier.init")
 def init(known: Knowledge, row: Row) -> None:
-    for place, lane, count in zip(row.places.tolist(), row.lanes, (row.packed & 0xFFFFF).tolist(), strict=True):
+    """Lanes of one instruction that give an mbarrier the same count initialise it once."""
+    given = zip(row.places.tolist(), (row.packed & 0xFFFFF).tolist(), strict=True)
+    lanes = dict(zip(reversed([*given]), row.lanes[::-1].tolist(), strict=True))
+    for (place, count), lane in reversed(lanes.items()):
         access = known.accesses.add(lane, int(known.clocks.now(np.array([lane]))[0]), False, row.inst, lane)
-        known.check_overwrite(np.array([place // BARRIER_BYTES]), int(lane), row.inst)
+        known.check_overwrite(np.array([place // BARRIER_BYTES]), lane, row.inst)
         known.mbarrier_words[place // BARRIER_BYTES] = True
         known.mbarriers[place] = Mbarrier(known.clocks.column(), int(access[0]), count, known.clocks.lanes)
 
