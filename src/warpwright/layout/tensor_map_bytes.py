@@ -1,6 +1,6 @@
 """The 128 bytes of a tensor map (``CUtensorMap``): one table of their bit fields, read in both directions.
 
-NVIDIA does not document the layout. It is what ptxas 13.0 makes of ``tensormap.replace`` (PTX ISA 9.1 section 9.7.9.28),
+NVIDIA does not document the layout. It is what ptxas 13.0 makes of ``tensormap.replace`` (PTX ISA 9.1 9.7.9.28),
 loads and stores of these bits, and what CuTe DSL 4.8.1 writes, which shows the version, the L2 promotion and the flag;
 `tests/gpu/test_tensor_maps.py` compares it with the driver.
 """
