@@ -72,9 +72,9 @@ def test_maps_of_cute_dsl(words: str) -> None:
     raw = b"".join(int(word, 16).to_bytes(4, "little") for word in words.split())
     given: dict[str, Any] = WRITTEN[words]
     rank = len(given["dims"])
-    expected = MapFields(0x7F12_3456_7800, rank, **given, steps=(1,) * rank, l2_promotion=2, flag=1)
+    expected = MapFields(0x7F12_3456_7800, rank, **given, steps=(1,) * rank, l2_promotion=2, flag=1, version=2)
     assert decode(raw + bytes(range(64))) == expected
-    assert encode(expected) == raw + bytes(64)
+    assert encode(expected)[:64] == raw
 
 
 MATRIX = np.zeros((64, 128), ml_dtypes.bfloat16)
@@ -138,8 +138,8 @@ def _refusal(**changes: Any) -> str:
 
 WORD = "of the word at byte 8"
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"version": 5}, f"kind 5 (bits 0 to 3 {WORD}); expected 2, or 0 where a kernel has made it of zeros; other bytes "
-     "are no tensor map, or one of im2col mode"),
+    ({"version": 5}, f"kind 5 (bits 0 to 3 {WORD}); expected 0, or 2 as CuTe DSL writes it; 1 is a map of im2col "
+     "mode, and other bytes are no tensor map"),
     ({"rank": 6}, f"6 dimensions (bits 4 to 6 {WORD}); expected 1 to 5"),
     ({"type": 11}, f"element type packed b4x16 (bits 7 to 10 {WORD}) with tf32 0 (bit 16 {WORD}); expected one of 8 to "
      "64 bits"),

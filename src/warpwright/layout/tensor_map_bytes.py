@@ -1,13 +1,14 @@
 """The 128 bytes of a tensor map (``CUtensorMap``): one table of their bit fields, read in both directions.
 
-NVIDIA does not document the layout. Sources: what ptxas 13.0 makes of ``tensormap.replace`` (PTX ISA 9.1 section
-9.7.9.28), loads and stores of these bits; and what CuTe DSL 4.8.1 writes, which shows the version, the L2 promotion and
-the flag. `tests/gpu/test_tensor_maps.py` compares it with the driver.
+NVIDIA does not document the layout. Sources: 429 maps of the CUDA driver 13.0 (`tests/conformance/tensor_maps.py`), and
+what ptxas 13.0 makes of ``tensormap.replace`` (PTX ISA 9.1 section 9.7.9.28), loads and stores of these bits.
 """
 
 from __future__ import annotations
 
+import struct
 from functools import lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
 from warpwright.errors import UsageError
@@ -17,7 +18,7 @@ from warpwright.types import Scalar, bf16, f16, f32, f64, s32, s64, tf32, u8, u1
 __all__ = ["MAP_BYTES", "USED_BYTES", "MapFields", "decode", "encode", "fields_of", "replace", "tensor_of"]
 
 MAP_BYTES = 128
-USED_BYTES = 64  # that have fields; what follows is zero, or what was in memory before (CuTe DSL 4.8)
+USED_BYTES = 64  # that have fields
 
 
 class _Field(NamedTuple):
@@ -98,7 +99,7 @@ _CODES: dict[str, tuple[dict[str, int], ...]] = {
 
 class MapFields(NamedTuple):
     """The fields of a tensor map, named as in `FIELDS`. Tuples are innermost dimension first, with ``rank`` entries;
-    ``strides`` (bytes) with one fewer. ``version`` is 0 in a map that a kernel makes of 128 zero bytes."""
+    ``strides`` (bytes) with one fewer. ``version`` is 2 in the maps of CuTe DSL 4.8."""
 
     address: int
     rank: int
@@ -115,7 +116,7 @@ class MapFields(NamedTuple):
     atom: int = 0
     flag: int = 0
     swizzle_96B: int = 0
-    version: int = 2
+    version: int = 0
 
 
 @lru_cache(maxsize=4096)
@@ -130,7 +131,17 @@ def encode(fields: MapFields) -> bytes:
         for axis, each in enumerate(value if field.axes else (value,)):
             _check(name, field, each)
             number = field.write(number, each, axis)
-    return number.to_bytes(MAP_BYTES, "little")
+    return number.to_bytes(USED_BYTES, "little") + _second_half(fields)
+
+
+def _second_half(fields: MapFields) -> bytes:
+    """Returns what the driver writes behind the fields: bytes of a box (steps round down), and the alignment in shared
+    memory. Copies need neither: CuTe DSL writes no second half."""
+    scalar = TYPES[fields.type][0] if fields.type < len(TYPES) else ""
+    nbytes = 0 if isinstance(scalar, str) else scalar.nbytes
+    box = nbytes * prod(extent // step for extent, step in zip(fields.box, fields.steps, strict=True))
+    words = box & 0xFFFF_FFFF, 0, 16 if not fields.swizzle else 128 << fields.swizzle
+    return struct.pack("<3I", *words).ljust(MAP_BYTES - USED_BYTES, b"\0")
 
 
 def decode(raw: bytes) -> MapFields:
@@ -142,7 +153,7 @@ def decode(raw: bytes) -> MapFields:
     _require(
         version in (0, 2),
         f"a tensor map of kind {version}{_place('version')}",
-        "2, or 0 where a kernel has made it of zeros; other bytes are no tensor map, or one of im2col mode",
+        "0, or 2 as CuTe DSL writes it; 1 is a map of im2col mode, and other bytes are no tensor map",
     )
     found: dict[str, Any] = {}
     for name, field in FIELDS.items():

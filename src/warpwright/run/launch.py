@@ -338,9 +338,9 @@ def gpu_of(args: Iterable[Any]) -> str | None:
 
 
 def _on_host(args: Iterable[Any], memory: Iterable[View]) -> bool:
-    """Returns whether an array of a launch is on the host."""
+    """Returns whether an array of a launch is on the host; an array without dimensions is the value of a struct."""
     arrays = (value.array if isinstance(value, TensorMap) else value for value in (*args, *memory))
-    return any(isinstance(array, np.ndarray) for array in arrays)
+    return any(isinstance(array, np.ndarray) and array.ndim for array in arrays)
 
 
 def _check_virtual(device: Device) -> None:

@@ -107,7 +107,9 @@ def test_a_map_may_begin_before_its_memory() -> None:
     """Rows 0 to 99 of the map are no memory; the map is the same with the other base."""
     early = encode(fields(address=base() - 100 * 128, dims=(COLUMNS, 164)))
     np.testing.assert_array_equal(run("struct", early, 103), X[3 : 3 + ROWS])
-    with pytest.raises(MemoryFault, match=r" are 1536 bytes past the end of the 1024 bytes at 0x\w+\.$"):
+    with pytest.raises(
+        MemoryFault, match=r" are outside global memory: 1536 bytes past the end of the 1024 bytes at 0x\w+\.$"
+    ):
         run("struct", early, 80)
 
 
@@ -130,8 +132,8 @@ def test_check_sees_what_a_map_touches_beyond_its_memory() -> None:
 
 REFUSED: list[tuple[str, dict[str, int], str]] = [
     ("global", {"version": 7}, "the bytes at 0x… are no valid tensor map: given a tensor map of kind 7 (bits 0 to 3 of "
-     "the word at byte 8); expected 2, or 0 where a kernel has made it of zeros; other bytes are no tensor map, or one "
-     "of im2col mode."),
+     "the word at byte 8); expected 0, or 2 as CuTe DSL writes it; 1 is a map of im2col mode, and other bytes are "
+     "no tensor map."),
     ("global", {}, "there is no tensor map at 0x…, which is zeros; pass a ww.TensorMap."),
     ("shared", {}, "there is no tensor map at 0x…, which is shared memory; a tensor copy reads its map from global "
      "memory, constants or parameters; pass a ww.TensorMap."),

@@ -1,0 +1,18 @@
+"""Our bytes of tensor maps are those that the CUDA driver 13.0 wrote on an H200."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.conformance.tensor_maps import differences
+
+RECORDED = Path(__file__).parent / "golden" / "tensor_maps.json"
+
+
+def test_our_bytes_are_those_that_the_driver_wrote() -> None:
+    """`tensor_maps` recorded them: single changes of a map, random maps; maps of im2col mode have other fields."""
+    rows = json.loads(RECORDED.read_text(encoding="utf-8"))
+    tiled = [row for row in rows if len(row["bytes"]) == 256 and "pixels" not in row["fields"]]
+    wrong = [row["name"] for row in tiled if differences(row["fields"], row["bytes"])]
+    assert len(tiled) == 363 and not wrong
