@@ -135,7 +135,7 @@ def encode(fields: MapFields) -> bytes:
 
 
 def _second_half(fields: MapFields) -> bytes:
-    """Returns what the driver writes behind the fields: bytes of a box (steps round down), and the alignment in shared
+    """Returns what the driver writes after the fields: bytes of a box (steps round down), and the alignment in shared
     memory. Copies need neither: CuTe DSL writes no second half."""
     scalar = TYPES[fields.type][0] if fields.type < len(TYPES) else ""
     nbytes = 0 if isinstance(scalar, str) else scalar.nbytes
