@@ -67,5 +67,5 @@ def test_a_sequence_that_is_not_in_the_array_is_a_fault() -> None:
         copy_sequence(2**32 - 10, 74)
     assert re.sub("0x[0-9a-f]+", "0x…", str(caught.value)).endswith(
         "`cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes`: kernel copy, CTA (0, 0, "
-        "0), warp 0, lane 0: bytes 0x… to 0x… are 1280 bytes before the 19200 bytes at 0x…."
+        "0), warp 0, lane 0: bytes 0x… to 0x… are outside global memory: 1280 bytes before the 19200 bytes at 0x…."
     )
