@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from warpwright.targets import Device
 
-__all__ = ["OnCpu", "opened", "start", "storages", "whole"]
+__all__ = ["OnCpu", "capability", "opened", "start", "storages", "whole"]
 
 _tensors: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
 
@@ -73,10 +73,16 @@ class Event:
         return 1e3 * (end.at - self.at)
 
 
+def capability(spec: Device) -> tuple[int, int]:
+    """Returns the compute capability of a device: (10, 0) for sm_100a."""
+    major, minor = divmod(int("".join(filter(str.isdigit, spec.arch))), 10)
+    return major, minor
+
+
 def stand_ins(spec: Device) -> dict[str, Any]:
     """Returns the functions of ``torch.cuda`` for one device, the virtual one."""
     stream = SimpleNamespace(cuda_stream=0, synchronize=lambda: None, wait_stream=lambda other: None)
-    major, minor = divmod(int("".join(filter(str.isdigit, spec.arch))), 10)
+    major, minor = capability(spec)
     properties = SimpleNamespace(
         name=spec.name,
         major=major,

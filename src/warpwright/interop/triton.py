@@ -21,19 +21,15 @@ from triton.backends.driver import DriverBase
 from triton.runtime import _allocation
 from triton.runtime.cache import get_cache_manager
 
-from warpwright import types
 from warpwright.errors import UsageError
 from warpwright.interop import torch_cuda
 from warpwright.layout.tensor_map import SWIZZLES, TensorMap
+from warpwright.layout.tensor_map_bytes import TYPES
 from warpwright.run.launch import Entry, load_ptx
+from warpwright.types import tf32
 
 __all__ = ["Driver", "opened"]
 
-# Codes of the element type in the metadata of a tensor descriptor.
-ELEMENTS = (
-    types.u8, types.u16, types.u32, types.s32, types.u64, types.s64, types.f16, types.f32, types.f32, types.f64,
-    types.bf16, types.tf32,
-)  # fmt: skip
 FIRST = 1000  # numbers of virtual GPUs for Triton; real ones count from 0
 TABLE = (torch.int64, torch.uint64)  # dtypes of tensors that may hold addresses
 
@@ -44,7 +40,8 @@ class Driver(DriverBase):  # type: ignore[misc]
     def __init__(self, session: Any) -> None:
         self.session = session
         spec = session.device.spec
-        self.number = int("".join(filter(str.isdigit, spec.arch)))
+        self.capability = torch_cuda.capability(spec)
+        self.number = 10 * self.capability[0] + self.capability[1]
         self.utils = SimpleNamespace(
             load_binary=lambda name, binary, shared, device: (name, name, 0, 0, spec.max_threads_per_block),
             unload_module=lambda module: None,
@@ -71,7 +68,7 @@ class Driver(DriverBase):  # type: ignore[misc]
         return GPUTarget("cuda", self.number, 32)
 
     def get_device_capability(self, device: int = 0) -> tuple[int, int]:
-        return divmod(self.number, 10)
+        return self.capability
 
     def get_current_device(self) -> int:
         """Returns a number for each target: Triton keeps compiled kernels by it."""
@@ -147,7 +144,7 @@ class Launcher:
         values = [*self._values(memory, args), *map(memory.pointer, scratch)]
         triton.runtime.driver.active.session.launch(
             self.entry,
-            values[: len(self.entry.function.params)],
+            values,
             grid=(grid_x * metadata.num_ctas, grid_y, grid_z),
             block=32 * metadata.num_warps,
             cluster=metadata.num_ctas,
@@ -217,7 +214,7 @@ def _descriptor(value: Any, meta: dict[str, Any] | None, memory: Memory) -> list
         start = memory.pointer(value.base)
         return [start, *shape, *strides, int(nan), int(value.round_f32_to_tf32), *shape, *strides]
     memory.pointer(value.base)
-    element = types.tf32 if value.round_f32_to_tf32 else ELEMENTS[meta["elem_type"]]
+    element = tf32 if value.round_f32_to_tf32 else TYPES[meta["elem_type"]][0]
     packed = 2 if meta["fp4_padded"] else 1
     nbytes = meta["elem_size"]
     tensor_map = TensorMap(

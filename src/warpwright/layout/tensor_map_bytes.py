@@ -1,6 +1,6 @@
 """The 128 bytes of a tensor map (``CUtensorMap``): one table of their bit fields, read in both directions.
 
-NVIDIA does not document the layout. Sources: 429 maps of the CUDA driver 13.0 (`tests/conformance/tensor_maps.py`), and
+NVIDIA does not document the layout. Sources: 363 maps of the CUDA driver 13.0 (`tests/conformance/tensor_maps.py`), and
 what ptxas 13.0 makes of ``tensormap.replace`` (PTX ISA 9.1 section 9.7.9.28), loads and stores of these bits.
 """
 

@@ -36,7 +36,7 @@ class _Parts:
 
 
 def outline(text: str) -> str:
-    """Returns a text of several kernels with all bodies empty; a text of one kernel whole."""
+    """Returns PTX text with the body of every function empty; text of a single kernel is returned as it is."""
     return excerpt(text, ())
 
 
@@ -55,8 +55,8 @@ def excerpt(text: str, kept: Collection[int]) -> str:
 
 
 def needed_by(text: str, module: Module, entry: str) -> frozenset[int]:
-    """Returns the numbers of the functions that a kernel of an outline needs: itself, those that its body or a variable
-    names, and those that they name."""
+    """Returns the functions that a kernel needs, by their numbers in the order of the text: the kernel, the functions
+    that its body or a module variable names, and those that these name."""
     bodies = _parts(text).bodies
     names = [item.name for item in module.items if isinstance(item, Function) and item.body is not None]
     found: set[int] = set()

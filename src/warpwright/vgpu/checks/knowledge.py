@@ -27,11 +27,11 @@ from warpwright.vgpu.checks.rules import RULES
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.uses import Use
 from warpwright.vgpu.machine.cluster import Cluster
+from warpwright.vgpu.machine.warpgroup import WARPS
 
 __all__ = ["BITS", "MEANINGS", "Knowledge", "Row", "WarpRegisters", "meaning"]
 
 BITS = np.arange(32)
-WARPS = 4  # of a warpgroup
 
 
 @lru_cache(maxsize=4096)

@@ -31,9 +31,9 @@ from warpwright.vgpu.machine.events import Event
 from warpwright.vgpu.machine.fabric import ClusterFabric
 from warpwright.vgpu.program.program import Inst, place
 
-__all__ = ["Warpgroups"]
+__all__ = ["WARPS", "Warpgroups"]
 
-WARPS = 4
+WARPS = 4  # of a warpgroup
 _INST, _A, _B, _HOW = range(4)  # words of a line of the log
 
 

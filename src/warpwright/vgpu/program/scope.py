@@ -43,7 +43,7 @@ class Scope:
         return self.names[name]
 
     def element(self, name: str) -> Operand | None:
-        """The element that a name such as ``v.x`` or ``v.r`` selects of a vector variable."""
+        """Returns the register that ``v.x`` or ``v.r`` names, an element of the vector variable ``v``, or None."""
         variable, _, letter = name.rpartition(".")
         vector = self.find(variable)
         items = vector.items if isinstance(vector, nodes.Vector) else ()

@@ -88,7 +88,7 @@ def boxes(bound: BoundMap, coords: Ints, allocations: Allocations) -> tuple[Ints
 
 
 def is_inside(bound: BoundMap) -> bool:
-    """Whether all that a tensor map describes is inside the allocation that has its base address."""
+    """Returns whether every byte that a tensor map describes lies in the allocation where the map begins."""
     return geometry(bound.map).reach <= len(bound.data)
 
 
