@@ -222,7 +222,7 @@ def repeated() -> Iterator[list[Any]]:
 def put(given: tuple[Any, Any, Any, Any], activation: Any, result: Callable[[], Any]) -> None:
     """Have the memo return ``result`` for A, B, a bias and a scale."""
     a, b, bias, one = given
-    arrays, options = (a, b, None, bias, one, None), ("matmul", activation, None, None, None)
+    arrays, options = (a, b, bias, one, None), ("matmul", activation, None, None, None)
     guards = tuple(ABSENT if value is None else LIBRARIES["torch"].guard(value) for value in arrays)
     MEMO.put(
         arrays, options, guards, BoundCall(no_launch, torch.Tensor.data_ptr, lambda: 0, result, None, (0,) * 4, ())

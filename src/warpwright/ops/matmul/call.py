@@ -83,9 +83,9 @@ def matmul(
     given: tuple[Array, ...] = (a, b)
     options = ("matmul", activation, out_dtype, device, level)
     if bias is not None or scale_a is not None or scale_b is not None:
-        given = (a, b, out, bias, scale_a, scale_b)
-    elif out is not None:
-        given = (a, b, out)
+        given = (a, b, bias, scale_a, scale_b)
+    if out is not None:
+        given = (*given, out)
     bound = MEMO.get(given, options)
     if bound is not None:
         d = bound(a, b, out, bias, scale_a, scale_b)
