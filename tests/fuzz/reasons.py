@@ -12,8 +12,12 @@ _PTXAS_REFUSES = (
     (r"Unsupported \.version", "a .version newer than this ptxas: this package runs PTX of later toolkits"),
     (r"Source location .* inlined_at|Debug information not found|dwarf", "debug data: it is text without effect"),
     (r"Parsing error near '\.(?:b8|u8|s8)", "debug data: it is text without effect"),
-    (r"cannot be compiled to future architecture", "a target of another GPU: the launch refuses it, not the load"),
-    (r"requires \.target sm_[5-8]", "a target before sm_90: the table of instructions begins with sm_90"),
+    (
+        r"cannot be compiled to future architecture|is higher than default SM version",
+        "a target of another GPU: the launch refuses it, not the load",
+    ),
+    (r"requires \.target sm_(?:[5-8]|90 )", "a target before sm_90: the table of instructions begins with sm_90"),
+    (r"^no message$", "ptxas ends without a message, for a kernel that has the name of a register"),
     (r"Unresolved extern function", "a function without a body that nothing calls: a linker resolves it"),
 )
 _WE_REFUSE = (

@@ -13,6 +13,9 @@ from warpwright.ptx.ptxas import assemble, find_ptxas
 
 HEAD = ".version 8.6\n.target sm_90a\n.address_size 64\n"
 FUNCTION = ".func (.reg .u32 q) f(.reg .u32 a) { ret; }\n"
+PARAMETER = """.func (.reg .u32 q) g(.param .b32 a) { ret; }
+.func (.reg .u32 q) h(.param .align 4 .b8 a[8]) { ret; }
+"""
 REGISTERS = ".reg .b32 %r<9>; .reg .b64 %d<9>; .reg .f32 %f<9>; .reg .pred %p<9>; .shared .b64 bar;"
 
 
@@ -36,8 +39,12 @@ SENTENCES = {
     kernel("@%r1 add.u32 %r1, %r2, 1;"): "6:2: found %r1 as the guard, expected a register of type .pred.",
     kernel("mov.b64 %d1, {%r1, %d2};"): "6:14: found {%r1, %d2} as operand 2 of mov.b64, expected elements of 32 bits.",
     kernel("ld.shared.v2.f32 {%f1}, [bar];"): (
-        "6:18: found {%f1} as operand 1 of ld.shared.v2.f32, expected 2 registers in braces, each of type .b32, .f32, "
-        "or wider."
+        "6:18: found {%f1} as operand 1 of ld.shared.v2.f32, expected 2 registers in braces, of one size, each of "
+        "type .b32, .f32, or wider."
+    ),
+    kernel("ld.shared.v2.b32 {%r1, %d1}, [bar];"): (
+        "6:18: found {%r1, %d1} as operand 1 of ld.shared.v2.b32, expected 2 registers in braces, of one size, each of "
+        "type .b32, .f32, .s32, or wider."
     ),
     # addresses
     kernel("ld.global.u32 %r1, [%r2];"): (
@@ -76,11 +83,20 @@ SENTENCES = {
     kernel(".reg .b32 x;"): (
         "6:11: found a second register x, expected another name: it is declared in this scope already."
     ),
+    kernel(".reg .b32 %r1;"): (
+        "6:11: found a second register %r1, expected another name: it is declared in this scope already."
+    ),
     kernel("ret;") + ".entry k() { ret; }": "9:8: found a second function k, expected another name.",
     # calls
     kernel("call (%r1), g, (%r2);"): "6:13: found g, expected a function (.func) that is declared above.",
     kernel("call (%r1), f, (%r2, %r3);", FUNCTION): "7:13: found 2 values in parentheses for f, expected 1.",
     kernel("call (%d1), f, (%r2);", FUNCTION): "7:7: found %d1 of type .b64, expected a value of type .u32.",
+    kernel(".param .b8 p;\ncall (%r1), g, (p);", PARAMETER): (
+        "9:17: found p, .align 1 .b8, expected a variable .align 4 .b32."
+    ),
+    kernel(".param .align 8 .b8 p[8];\ncall (%r1), h, (p);", PARAMETER): (
+        "9:17: found p, .align 8 .b8[8], expected a variable .align 4 .b8[8]."
+    ),
     # declarations
     HEAD + ".global .align 3 .u32 x;": "4:16: found the alignment 3, expected a power of two up to 2147483648.",
     HEAD + ".global .align 4294967296 .u32 x;": (
@@ -122,10 +138,14 @@ SENTENCES = {
     HEAD + ".target sm_100a\n.entry k() { ret; }": (
         "4:9: found a second target sm_100a, expected sm_90a, or one that runs on sm_90a."
     ),
+    HEAD + ".target sm_90\n.entry k() { setmaxnreg.dec.sync.aligned.u32 40; }": (
+        "5:14: found `setmaxnreg.dec.sync.aligned.u32 40;`, expected an instruction of sm_90: setmaxnreg in this form "
+        "needs sm_90a, sm_100f, sm_120f."
+    ),
     ".version 8.6\n.target sm_99\n": "2:9: found the target sm_99, expected a target such as sm_90a.",
     kernel(".reg .v2 .f32 V;\nld.shared.v4.f32 V, [bar];"): (
-        "7:18: found V as operand 1 of ld.shared.v4.f32, expected 4 registers in braces, each of type .b32, .f32, or "
-        "wider."
+        "7:18: found V as operand 1 of ld.shared.v4.f32, expected 4 registers in braces, of one size, each of type "
+        ".b32, .f32, or wider."
     ),
     kernel(".reg .v4 .f32 V;\nmov.v2.f32 {%f1, %f2}, V;"): (
         "7:24: found V as operand 2 of mov.v2.f32, expected 2 registers in braces, each of type .b32, .f32."

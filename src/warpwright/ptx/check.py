@@ -25,27 +25,38 @@ _DIGITS = "0123456789"
 
 
 class _Scope:
-    """The kinds of the names of one ``{ }``; numbered registers by prefix; `find` looks in the scopes around it too."""
+    """The kinds of the names of one ``{ }``, numbered registers by prefix and .param variables; `find` and `param` look
+    in the scopes around it too."""
 
     def __init__(self, parent: _Scope | None) -> None:
         self.parent = parent
         self.kinds: dict[str, str] = {}
         self.numbered: dict[str, tuple[int, str]] = {}
+        self.params: dict[str, nodes.Variable] = {}
         self.known: dict[int, Kind] = {}
 
     def declare(self, name: str, kind: str, line: int, what: str) -> None:
-        if name in self.kinds:
+        if self._own(name) is not None:
             raise Fault(line, name, f"a second {what} {name}", "another name: it is declared in this scope already")
         self.kinds[name] = kind
         self.known.clear()
 
     def find(self, name: str) -> str | None:
+        found = self._own(name)
+        return self.parent.find(name) if found is None and self.parent else found
+
+    def param(self, name: str) -> nodes.Variable | None:
+        """Returns the .param variable of a name that `find` knows as one."""
+        found = self.params.get(name)
+        return self.parent.param(name) if found is None and self.parent else found
+
+    def _own(self, name: str) -> str | None:
         found = self.kinds.get(name)
         if found is None and name and name[-1] in _DIGITS:
             prefix = name.rstrip(_DIGITS)
             count, kind = self.numbered.get(prefix, (0, ""))
             found = kind if int(name[len(prefix) :]) < count else None
-        return self.parent.find(name) if found is None and self.parent else found
+        return found
 
 
 def load_module(text: str, *, source: str = "<ptx>") -> nodes.Module:
@@ -83,12 +94,16 @@ class _Module:
                 self._function(item)
             elif isinstance(item, nodes.Directive):
                 check_directive(item, "module")
+                if item.name == ".target":
+                    self.target = item.text.split(",")[0]
 
     def _variable(self, item: nodes.Variable, scope: _Scope, where: str) -> None:
         check_variable(item, where)
         extern = where == "module" and item.linkage == "extern"
         if not (extern and item.name in scope.kinds):
             scope.declare(item.name, f"&{item.space}", item.line, "variable")
+        if item.space == "param":
+            scope.params[item.name] = item
         if item.init is not None:
             self._initial(item, item.init)
 
@@ -119,6 +134,7 @@ class _Module:
             check_variable(variable, item.kind)
             kind = _register_kind(variable) if variable.space == "reg" else f"&{variable.space}"
             scope.declare(variable.name, kind, variable.line, "parameter")
+            scope.params[variable.name] = variable
         for directive in item.directives:
             check_directive(directive, item.kind)
         if item.body is not None:
@@ -207,12 +223,26 @@ def _branch_targets(item: nodes.Directive, scope: _Scope) -> None:
 
 
 def _argument(value: nodes.Operand, formal: nodes.Variable, scope: _Scope, item: nodes.Instruction) -> None:
-    """An argument is a .param variable or register of the formal's size, or a constant."""
+    """An argument is a .param variable of the formal's type, a register of its size, or a constant."""
     kind = "_" if isinstance(value, nodes.Reg) and value.name == "_" else _kind(value, scope, item)
     wanted = formal.type if formal.type == "pred" else f"b{bits_of(formal.type)}"
+    text = operand_text(value)
     if kind in REGISTERS and not formal.dims and not takes_register(wanted, str(kind), False):
-        text = operand_text(value)
         raise Fault(item.line, text, f"{text} of type .{kind}", f"a value of type .{formal.type}")
+    variable = scope.param(text) if kind == "&param" else None
+    if variable is not None and formal.space == "param" and _place(variable) != _place(formal):
+        raise Fault(item.line, text, f"{text}, {_declared(variable)}", f"a variable {_declared(formal)}")
+
+
+def _place(variable: nodes.Variable) -> tuple[int, int, tuple[int, ...]]:
+    """Returns the bits of an element, the alignment and the extents: equal for an argument and its formal."""
+    bits = bits_of(variable.type)
+    return bits, variable.align or bits // 8, variable.dims
+
+
+def _declared(variable: nodes.Variable) -> str:
+    extents = "".join(f"[{size}]" for size in variable.dims)
+    return f".align {_place(variable)[1]} .{variable.type}{extents}"
 
 
 def _kind(operand: nodes.Operand, scope: _Scope, item: nodes.Instruction) -> Kind:

@@ -170,6 +170,7 @@ def _vector(match: isa.Match, operand: isa.Operand, kind: Kind) -> str:
         items = kind[1:]
         sink = operand.names[0] in match.spelling.writes and len(items) > 1
         fits = all((sink and item == "_") or (item[0] != "{" and _fits(match, operand, word, item)) for item in items)
+        fits &= len({bits_of(str(item)) for item in items if item in REGISTERS}) <= 1
         return "" if fits and len(items) == max(1, count) else _describe(match, operand)
     return "" if count <= 1 and _fits(match, operand, word, kind) else _describe(match, operand)
 
@@ -233,7 +234,8 @@ def _describe(match: isa.Match, operand: isa.Operand) -> str:
     count = count_of(match, operand.counts[0]) if operand.counts[0] else 0
     kinds = f".{type}" if not type or type == "pred" else ", ".join(_registers(type, match.form.name in _WIDER))
     constant = operand.names[0] not in match.spelling.writes and takes_constant(type or "b32", "integer")
-    what = f"{count} registers in braces, each" if count > 1 else "a register"
+    size = ", of one size" if match.form.name in _WIDER else ""
+    what = f"{count} registers in braces{size}, each" if count > 1 else "a register"
     return f"{what} of type {kinds}" + (" or an integer" if constant and type != "pred" else "")
 
 

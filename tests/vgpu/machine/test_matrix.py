@@ -104,6 +104,18 @@ def test_ldmatrix_checks_only_the_addresses_it_reads() -> None:
     assert found[5, 0] == image[rows[1] + 4 : rows[1] + 8].view(np.uint32)[0]
 
 
+def test_ldmatrix_reads_the_row_of_a_lane_that_has_exited() -> None:
+    """The address of such a lane is what its register holds, and is checked: no memory outside is read."""
+    rows, image = rows_and_image(11)
+    line = "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%o0}, [%r0];"
+    text = f"add.u32 %r0, %r0, %smem; mov.u32 %r1, %laneid; setp.eq.u32 %p0, %r1, 0; @%p0 exit; {line}"
+    found = run_warp(text, rows[:, None], 1, image.copy())
+    assert found[1, 0] == image[rows[0] + 4 : rows[0] + 8].view(np.uint32)[0]
+    rows[0] = SMEM
+    with pytest.raises(MemoryFault, match=r"lane 0: address 0x1400 is outside shared memory"):
+        run_warp(text, rows[:, None], 1)
+
+
 @pytest.mark.parametrize(
     ("place", "what"),
     [

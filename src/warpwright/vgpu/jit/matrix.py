@@ -45,10 +45,13 @@ def _shape(lanes: Lanes, inst: Inst) -> str:
 
 
 def _rows(lanes: Lanes, inst: Inst, where: Operand, count: int) -> str:
-    """Host addresses of the ``count`` rows, in the lanes that provide them; the other lanes' addresses are ignored."""
+    """Host addresses of the ``count`` rows, in the lanes that provide them; the other lanes' addresses are ignored.
+
+    A lane that has exited provides what its register holds: the hardware does not say, and every row is checked.
+    """
     converge(lanes, "-1")
     mask = lanes.mask
-    lanes.narrow(lanes.op(f"and i32 {mask}, {(1 << count) - 1}"))
+    lanes.narrow(str((1 << count) - 1 if count < 32 else -1))
     translate(lanes, inst, address(lanes, where), inst["space"], ROW_BYTES)
     rows = lanes.load("<32 x i64>", OFFSETS["addr"])
     lanes.narrow(mask)
