@@ -42,7 +42,8 @@ poll:
     bra again;
 }
 """
-ENDLESS = {"count": COUNT, "barrier": BARRIER, "atomic": ATOMIC, "mbarrier": MBARRIER}
+COPY = "again:\n    cp.async.ca.shared.global [%r2], [%d1], 4;\n    bra again;\n}\n"
+ENDLESS = {"count": COUNT, "copy": COPY, "barrier": BARRIER, "atomic": ATOMIC, "mbarrier": MBARRIER}
 
 
 def start(body: str, how: Callable[..., Any] = ww.launch, grid: int = 1, **options: Any) -> Any:

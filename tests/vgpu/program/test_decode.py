@@ -8,7 +8,9 @@ import pytest
 from tests.vgpu.helpers import error_message, out, parse_once, run, text
 from warpwright import ptx
 from warpwright.errors import DeviceError, UsageError
+from warpwright.ptx.nodes import Imm
 from warpwright.vgpu.program.decode import decode
+from warpwright.vgpu.program.initialisers import constant_bits
 from warpwright.vgpu.program.program import Program, Symbol, mentions, successors
 
 BASE = 0x7000_0000_0000
@@ -151,6 +153,19 @@ def test_decode_reads_directives() -> None:
     found = program("ret;", heads=".reqntid 8, 4 .explicitcluster .reqnctapercluster 2, 2, 1")
     assert (found.reqntid, found.maxntid, found.cluster, found.explicit_cluster) == ((8, 4, 1), None, (2, 2, 1), True)
     assert program("ret;", heads=".maxntid 96 .minnctapersm 2").maxntid == (96, 1, 1)
+    assert program("ret;", heads=".maxntid 0x60, 2").maxntid == (96, 2, 1)
+
+
+def test_floats_in_types_of_bits() -> None:
+    """As in the .nv.global.init that ptxas 13.0 makes of these initial values."""
+    low, high = "0f3F8012F5", "0d400921FB54442D18"
+    found = [
+        constant_bits(Imm(text, float.fromhex("0x1.921fb54442d18p+1")), type)
+        for type in ("b8", "b16", "b32", "b64")
+        for text in (low, high)
+    ]
+    assert found == [0xF5, 0x18, 0x12F5, 0x2D18, 0x3F8012F5, 0x40490FDB, 0x3F8012F5, 0x400921FB54442D18]
+    assert constant_bits(Imm("0f7FC00000", float("nan")), "b8") == 0
 
 
 def test_scopes_keep_names_apart() -> None:

@@ -322,14 +322,17 @@ run:
   %jumps = load i64, ptr %pj
   %jumps1 = sub i64 %jumps, %used64
   store i64 %jumps1, ptr %pj
+  %spent = icmp slt i64 %jumps1, 0
+  %fault = icmp eq i32 %got, 3
+  %ends = xor i1 %fault, true
+  %limit = and i1 %spent, %ends
+  br i1 %limit, label %endless, label %count
+count:
   %trouble = icmp uge i32 %got, 3
-  br i1 %trouble, label %stop, label %count
+  br i1 %trouble, label %stop, label %ran
 stop:
   store i32 %i, ptr %which
   ret i32 %got
-count:
-  %spent = icmp slt i64 %jumps1, 0
-  br i1 %spent, label %endless, label %ran
 endless:
   ret i32 6
 ran:

@@ -445,7 +445,7 @@ def _register_limit(numbers: dict[str, int], arch: Arch | None) -> int:
 
 
 def _dims(text: str) -> tuple[int, int, int]:
-    numbers = [int(word) for word in text.split(",")]
+    numbers = [int(word, 0) for word in text.split(",")]
     x, y, z = [*numbers, 1, 1][:3]
     return x, y, z
 

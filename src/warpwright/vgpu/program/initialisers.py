@@ -31,12 +31,13 @@ def flatten_initialiser(init: nodes.Operand | None, dims: tuple[int, ...]) -> li
 
 
 def constant_bits(imm: nodes.Imm, type: str) -> int:
-    """The bit pattern of a constant stored as ``type``."""
-    scalar = types.of_name(type)
+    """The bit pattern of a constant stored as ``type``. A float in a ``.b`` type is its lowest bits, as ptxas has it; a
+    double in ``.b32`` is rounded."""
+    scalar, text = types.of_name("f32" if type == "b32" and imm.text[:2] in ("0d", "0D") else type), imm.text.lower()
+    bits = text.startswith(("0f", "0d"))
     if scalar.kind != "float":
-        return int(imm.value)
-    text = imm.text.lower()
-    if text.startswith(("0f", "0d")) and (len(text) - 2) * 4 == scalar.bits:
+        return int(text[2:], 16) % (1 << scalar.bits) if bits else int(imm.value)
+    if bits and (len(text) - 2) * 4 == scalar.bits:
         return int(text[2:], 16)
     return int.from_bytes(np.asarray(imm.value).astype(scalar.dtype).tobytes(), "little")
 
