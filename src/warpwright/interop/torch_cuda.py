@@ -6,21 +6,23 @@ Programs ask ``torch.cuda`` for the device, its properties and its streams, and 
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
-import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import torch
+from torch._library.custom_ops import OPDEFS, CustomOpDef
 from torch.overrides import TorchFunctionMode
 
 from warpwright.targets import Device
 
-__all__ = ["OnCpu", "capability", "opened", "start", "storages", "whole"]
+__all__ = ["OnCpu", "capability", "opened", "start"]
 
-_tensors: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
+
+IS_CUDA = torch.Tensor.is_cuda.__get__
 
 
 def _on_cpu(value: Any) -> Any:
@@ -33,27 +35,15 @@ def _on_cpu(value: Any) -> Any:
 
 
 class OnCpu(TorchFunctionMode):  # type: ignore[misc]
-    """Calls torch's functions with "cuda" replaced by the CPU, and remembers the tensors that they return."""
+    """Calls torch's functions with "cuda" replaced by the CPU."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.cuda:
             return args[0]
+        if func == IS_CUDA:
+            return True
         args = tuple(_on_cpu(value) for value in args)
-        result = func(*args, **{key: _on_cpu(value) for key, value in (kwargs or {}).items()})
-        if isinstance(result, torch.Tensor):
-            _tensors[id(result)] = result
-        return result
-
-
-def storages() -> list[torch.Tensor]:
-    """Returns the memory of every living tensor that was made in the context, as tensors of bytes, each once."""
-    found = {each.untyped_storage().data_ptr(): each for each in list(_tensors.values()) if each.device.type == "cpu"}
-    return [whole(tensor) for address, tensor in found.items() if address]
-
-
-def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns all memory that ``tensor`` is a view of, as bytes."""
-    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+        return func(*args, **{key: _on_cpu(value) for key, value in (kwargs or {}).items()})
 
 
 class Event:
@@ -111,15 +101,59 @@ def stand_ins(spec: Device) -> dict[str, Any]:
     }
 
 
+def _under_mode(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns ``func`` under `OnCpu`, which is off in what torch's functions call: backward passes and operators."""
+
+    @functools.wraps(func)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with OnCpu():
+            return func(*args, **kwargs)
+
+    return call
+
+
+_register = CustomOpDef.register_kernel
+
+
+def _register_kernel(operator: Any, device_types: Any, func: Any = None, /) -> Any:
+    """Registers the kernel of a custom operator: one for "cuda" is one for the CPU too."""
+    if "cuda" not in ([device_types] if isinstance(device_types, str) else device_types or ()):
+        return _register(operator, device_types, func)
+    if func is None:
+        return lambda func: _register_kernel(operator, device_types, func)
+    _register(operator, device_types, func)
+    return _register(operator, "cpu", _under_mode(func))
+
+
+def _replaced(spec: Device) -> Iterator[tuple[Any, str, Any]]:
+    """Yields objects, the names of their attributes, and what these are for one CUDA device, the virtual one."""
+    yield torch.autograd, "_engine_run_backward", _under_mode(torch.autograd._engine_run_backward)
+    yield CustomOpDef, "register_kernel", _register_kernel
+    for name, value in stand_ins(spec).items():
+        yield torch.cuda, name, value
+
+
+def _move_operators() -> None:
+    """Register the kernels for "cuda" of known custom operators for the CPU too."""
+    for operator in list(OPDEFS.values()):
+        kernels = operator._backend_fns
+        if "cuda" in kernels and "cpu" not in kernels:
+            _register(operator, "cpu", _under_mode(kernels["cuda"]))
+
+
 def start(device: Any) -> None:
     """Let torch's functions see one CUDA device, ``device``, until the process ends."""
     OnCpu().__enter__()
-    for name, value in stand_ins(device.spec).items():
-        setattr(torch.cuda, name, value)
+    for place, name, value in _replaced(device.spec):
+        setattr(place, name, value)
 
 
 @contextlib.contextmanager
 def opened(session: Any) -> Iterator[None]:
     """torch's functions see one CUDA device, whose memory is the host's."""
-    with OnCpu(), mock.patch.multiple(torch.cuda, **stand_ins(session.device.spec)):
+    _move_operators()
+    with contextlib.ExitStack() as stack:
+        for place, name, value in _replaced(session.device.spec):
+            stack.enter_context(mock.patch.object(place, name, value))
+        stack.enter_context(OnCpu())
         yield

@@ -23,6 +23,7 @@ from triton.runtime.cache import get_cache_manager
 
 from warpwright.errors import UsageError
 from warpwright.interop import torch_cuda
+from warpwright.interop.memory import Memory, whole
 from warpwright.layout.tensor_map import SWIZZLES, TensorMap
 from warpwright.layout.tensor_map_bytes import TYPES
 from warpwright.run.launch import Entry, load_ptx
@@ -31,7 +32,6 @@ from warpwright.types import tf32
 __all__ = ["Driver", "opened"]
 
 FIRST = 1000  # numbers of virtual GPUs for Triton; real ones count from 0
-TABLE = (torch.int64, torch.uint64)  # dtypes of tensors that may hold addresses
 
 
 class Driver(DriverBase):  # type: ignore[misc]
@@ -170,30 +170,6 @@ def _predict(call: Callable[[], Any], *, quantiles: Sequence[float] = (0.5,), **
     return [sum(each.time_us for each in session.launches[first:]) / 1e3] * len(quantiles)
 
 
-class Memory:
-    """The memory that a launch may reach, found in its arguments."""
-
-    def __init__(self) -> None:
-        self.tensors: dict[int, torch.Tensor] = {}
-        self.tables = False
-
-    def pointer(self, value: Any) -> int:
-        """Returns the address of an argument: a tensor, another object with ``data_ptr``, a number, or None."""
-        if value is None or isinstance(value, int):
-            self.tables |= bool(value)
-            return value or 0
-        tensor = getattr(value, "base", value)  # TensorWrapper of triton.reinterpret
-        if isinstance(tensor, torch.Tensor):
-            self.tensors[tensor.untyped_storage().data_ptr()] = torch_cuda.whole(tensor)
-            self.tables |= tensor.dtype in TABLE
-        return int(value.data_ptr())
-
-    def arrays(self) -> list[torch.Tensor]:
-        """Returns the memory; if some of it may hold addresses, also all tensors of the program."""
-        every = {each.data_ptr(): each for each in torch_cuda.storages()} if self.tables else {}
-        return list((every | self.tensors).values())
-
-
 def _flatten(signature: Any, values: Any, metas: Iterator[Any], memory: Memory) -> Iterator[Any]:
     """Yields the values of the kernel's parameters; ``metas`` describe its tensor descriptors in order."""
     for type, value in zip(signature, values, strict=True):
@@ -231,8 +207,7 @@ def _descriptor(value: Any, meta: dict[str, Any] | None, memory: Memory) -> list
 
 def _from(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """Returns the memory from a tensor's first element to the end of its storage, as bytes."""
-    array: np.ndarray[Any, Any] = torch_cuda.whole(tensor).numpy()
-    return array[tensor.storage_offset() * tensor.element_size() :]
+    return whole(tensor)[tensor.storage_offset() * tensor.element_size() :]
 
 
 def _scratch(nbytes: int, align: int, allocator: Any, stream: int) -> Any:
@@ -244,10 +219,7 @@ def _scratch(nbytes: int, align: int, allocator: Any, stream: int) -> Any:
 def opened(session: Any) -> Iterator[None]:
     """Triton compiles for the session's virtual GPU and launches there."""
     drivers = triton.runtime.driver
-    try:
-        before = drivers.active
-    except RuntimeError:  # no GPU: Triton looks again when it needs a driver
-        before = None
+    before = drivers._active  # None before the first kernel: `active` would look for a GPU
     drivers.set_active(Driver(session))
     try:
         yield

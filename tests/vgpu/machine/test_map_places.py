@@ -24,7 +24,7 @@ TEXT = """.version 8.6
 .address_size 64
 .const .align 64 .b8 fixed[128] = {{ {bytes} }};
 .visible .entry load(
-    .param .u64 x, .param .align 64 .b8 params[192], .param .u64 pointer, .param .u64 y, .param .s32 row,
+    .param .u64 x, .param .align 64 .b8 params[256], .param .u64 pointer, .param .u64 y, .param .s32 row,
     .param .u32 wide) {{
     .reg .b64 %x, %map, %y, %at;
     .reg .b32 %t, %row, %a, %w, %v;
@@ -62,7 +62,8 @@ END:
 }}
 """
 PLACES = {
-    "struct": "mov.b64 %map, params;\n    cvta.param.u64 %map, %map;\n    add.u64 %map, %map, 64;",
+    # at a multiple of 64
+    "struct": "mov.b64 %map, params;\n    cvta.param.u64 %map, %map;\n    add.u64 %map, %map, 128;",
     "global": "ld.param.u64 %map, [pointer];",
     "const": "mov.b64 %map, fixed;\n    cvta.const.u64 %map, %map;",
     "none": "mov.b64 %map, 4096;",
@@ -76,7 +77,7 @@ def run(place: str, raw: bytes, row: int, *, wide: int = 1, how: Any = ww.launch
     constant = ", ".join(map(str, raw))
     text = TEXT.format(bytes=constant, nbytes=nbytes, half=nbytes // 2, place=PLACES[place])
     MAP[:], Y[:] = np.frombuffer(raw, np.uint8), 0
-    args = [X, bytes(64) + raw, MAP, Y, row, wide]
+    args = [X, bytes(128) + raw, MAP, Y, row, wide]
     found = how(ww.load_ptx(text)["load"], grid=grid, block=128, args=args)
     return Y.reshape(ROWS, COLUMNS) if how is ww.launch else found
 

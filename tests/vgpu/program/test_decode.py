@@ -156,6 +156,17 @@ def test_decode_reads_directives() -> None:
     assert program("ret;", heads=".maxntid 0x60, 2").maxntid == (96, 2, 1)
 
 
+def test_a_variable_that_no_memory_holds() -> None:
+    head = ".version 9.0\n.target sm_90a\n.address_size 64\n"
+    module = ptx.load_module(f"{head}.global .align 8 .u64 big[{2**64 - 1}];\n.entry k() {{ ret; }}")
+    with pytest.raises(UsageError) as caught:
+        decode(module, "k")
+    assert str(caught.value) == (
+        "PTX line 4: big has 147,573,952,589,676,412,920 bytes; expected at most 4,294,967,296 bytes in a variable: "
+        "allocate the array and pass it as an argument"
+    )
+
+
 def test_floats_in_types_of_bits() -> None:
     """As in the .nv.global.init that ptxas 13.0 makes of these initial values."""
     low, high = "0f3F8012F5", "0d400921FB54442D18"

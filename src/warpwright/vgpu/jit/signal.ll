@@ -1,6 +1,7 @@
 ; Asynchronous operations that only signal (numerics="none"): lane code updates their mbarriers at issue, without data.
 
-; The bytes of a box of the tensor map at a virtual address (its bits: layout/tensor_map_bytes.py); -1 if none is there.
+; The bytes of a box of the tensor map at a virtual address, a multiple of 64; its bits (layout/tensor_map_bytes.py) are
+; in the first 64 bytes. -1 if none is there.
 define i64 @box_bytes(ptr %w, i32 %mask, i64 %address) {
   %pf = getelementptr i8, ptr %w, i64 $signals
   %flag = load i32, ptr %pf
@@ -12,7 +13,7 @@ look:
   %as = shufflevector <32 x i64> %a0, <32 x i64> poison, <32 x i32> zeroinitializer
   %pa = getelementptr i8, ptr %w, i64 $addr
   store <32 x i64> %as, ptr %pa
-  %ok = call i1 @global(ptr %w, i32 %mask, i64 128)
+  %ok = call i1 @global(ptr %w, i32 %mask, i64 64)
   br i1 %ok, label %good, label %bad
 good:
   %n = call i32 @llvm.cttz.i32(i32 %mask, i1 true)

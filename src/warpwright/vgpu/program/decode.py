@@ -42,6 +42,7 @@ _NO_VALUE = ("%envreg", "%pm", "%reserved_smem", "%current_graph_exec")
 # CUDA's cooperative_groups reads the address of the grid's workspace here: a size, and a barrier that starts at 0.
 _GRID_ADDRESS = {"%envreg1": 32, "%envreg2": 0}
 _GRID_WORKSPACE = bytes(8)
+_MOST_BYTES = 1 << 32  # of a variable in global or constant memory
 
 # Queues whose instructions let lanes wait, and queues whose instructions the machine performs while lanes wait.
 _WAITS = ("copy", "lane-copy", "wgmma", "mbarrier")
@@ -104,6 +105,11 @@ class _Decoder:
         self.grid_workspace = Variable("%grid_workspace", round_up(address, 256), _GRID_WORKSPACE)
 
     def _image(self, item: nodes.Variable) -> bytes:
+        if size_of(item) > _MOST_BYTES:
+            raise UsageError(
+                f"PTX line {item.line}: {item.name} has {size_of(item):,} bytes; expected at most {_MOST_BYTES:,} "
+                "bytes in a variable: allocate the array and pass it as an argument"
+            )
         data = bytearray(size_of(item))
         step = max(1, bits_of(item.type) // 8)
         for index, value in enumerate(flatten_initialiser(item.init, item.dims)):

@@ -1,0 +1,79 @@
+"""NVIDIA's Python bindings of the CUDA driver and runtime on a virtual GPU: one device, its attributes, its context,
+streams that run in order, and events with the host's time. Kernels and memory of the bindings are not served."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+from cuda.bindings import driver, runtime
+
+from warpwright.targets import Device
+
+__all__ = ["attributes", "replaced"]
+
+VERSION = 13000  # of the driver: CUDA 13.0
+
+
+def attributes(spec: Device) -> dict[int, int]:
+    """Returns the attributes of a device by their numbers in ``cudaDeviceAttr`` and ``CUdevice_attribute``."""
+    major, minor = divmod(int("".join(filter(str.isdigit, spec.arch))), 10)
+    return {
+        1: spec.max_threads_per_block,
+        10: 32,  # threads of a warp
+        16: spec.sms,
+        38: spec.l2_bytes,
+        39: spec.max_threads_per_sm,
+        75: major,
+        76: minor,
+        97: spec.smem_per_block,
+    }
+
+
+def replaced(spec: Device) -> Iterator[tuple[Any, str, Any]]:
+    """Yields the two modules, the names of their functions, and what these are for one virtual GPU."""
+    done, device = driver.CUresult.CUDA_SUCCESS, driver.CUdevice(0)
+    times: dict[int, float] = {}
+    numbers, known = count(1), attributes(spec)
+
+    def attribute(name: Any, device: Any) -> Any:
+        return (done, known[int(name)]) if int(name) in known else (driver.CUresult.CUDA_ERROR_INVALID_VALUE, 0)
+
+    def record(event: Any, stream: Any) -> Any:
+        times[int(event)] = time.perf_counter()
+        return (done,)
+
+    def elapsed(start: Any, end: Any) -> Any:
+        return done, 1e3 * (times[int(end)] - times[int(start)])
+
+    returned = {
+        "cuDeviceGetCount": 1, "cuDeviceGet": device, "cuCtxGetDevice": device, "cuDriverGetVersion": VERSION,
+        "cuCtxGetCurrent": driver.CUcontext(1), "cuCtxCreate": driver.CUcontext(1),
+        "cuDevicePrimaryCtxRetain": driver.CUcontext(1), "cuStreamCreate": driver.CUstream(0),
+    }  # fmt: skip
+    for name, value in returned.items():
+        yield driver, name, _returns(done, value)
+    for name in (
+        "cuInit", "cuCtxSetCurrent", "cuCtxSynchronize", "cuDevicePrimaryCtxRelease", "cuStreamSynchronize",
+        "cuStreamDestroy", "cuEventSynchronize", "cuEventDestroy",
+    ):  # fmt: skip
+        yield driver, name, _returns(done)
+    yield driver, "cuDeviceGetAttribute", attribute
+    yield driver, "cuEventCreate", lambda flags: (done, driver.CUevent(next(numbers)))
+    yield driver, "cuEventRecord", record
+    yield driver, "cuEventElapsedTime", elapsed
+    success = runtime.cudaError_t.cudaSuccess
+    for name, value in {
+        "cudaGetDeviceCount": 1,
+        "cudaGetDevice": 0,
+        "cudaStreamCreate": runtime.cudaStream_t(0),
+    }.items():
+        yield runtime, name, _returns(success, value)
+    for name in ("cudaSetDevice", "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaStreamDestroy"):
+        yield runtime, name, _returns(success)
+
+
+def _returns(*values: Any) -> Callable[..., Any]:
+    return lambda *args: values
