@@ -62,6 +62,26 @@ def test_a_fault_reaches_the_caller(options: str) -> None:
             compiled(tensor)
 
 
+def test_a_call_after_the_context() -> None:
+    with ww.virtual("h200"):
+        tensor = from_dlpack(torch.zeros(64), assumed_align=16, enable_tvm_ffi=True)
+        compiled = cute.compile(cute_kernels.write_outside, tensor, options="--enable-tvm-ffi")
+    with pytest.raises(UsageError) as caught:
+        compiled(tensor)
+    assert str(caught.value) == (
+        "given a function that CuTe DSL compiled inside virtual(), after its context; call it inside, or compile it "
+        "again"
+    )
+
+
+def test_contexts_are_nested() -> None:
+    with ww.virtual("h200") as outer:
+        with ww.virtual("b200") as inner:
+            cute_kernels.run(cute_kernels.threads_gemm, torch.ones(16, 16), torch.ones(16, 16), torch.float32)
+        cute_kernels.run(cute_kernels.threads_gemm, torch.ones(16, 16), torch.ones(16, 16), torch.float32)
+    assert len(inner.launches) == len(outer.launches) == 1
+
+
 def test_kernels_whose_ptx_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ww.virtual("h200"):
         tensors = [from_dlpack(torch.zeros(32, 32), assumed_align=16) for _ in range(3)]
