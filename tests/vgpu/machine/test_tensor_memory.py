@@ -214,6 +214,18 @@ def test_shapes_reach_the_upper_half_of_a_quarter(shape: str) -> None:
     exchange(shape, 4, pack=False, lane=16)
 
 
+@pytest.mark.parametrize(
+    "change", ["mov.u32 %r10, 7;", "setp.eq.u32 %p0, %t, 99; @%p0 bra NEXT; mov.u32 %r10, 7; NEXT:"]
+)
+def test_a_store_takes_the_registers_at_its_place(change: str) -> None:
+    """PTX orders a thread's accesses to its registers; FlashAttention-4 reuses registers before tcgen05.wait::st."""
+    body = f"""{alloc(32)} ld.shared.u32 %r3, [at]; mad.lo.u32 %r10, %lane, 3, 1;
+      tcgen05.st.sync.aligned.32x32b.x1.b32 [%r3], {{%r10}}; {change} tcgen05.wait::st.sync.aligned;
+      tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r11}}, [%r3]; tcgen05.wait::ld.sync.aligned; add.u32 %r11, %r11, %r10;
+      st.global.u32 [%o], %r11; {free("%r3", 32)} ret;"""
+    assert out(body, 32, top=TOP).tolist() == [3 * lane + 8 for lane in range(32)]
+
+
 def test_every_warp_has_its_quarter() -> None:
     body = f"""
       setp.ne.u32 %p0, %warp, 0; @%p0 bra READY; {alloc(32)} READY: bar.sync 0; ld.shared.u32 %r3, [at];

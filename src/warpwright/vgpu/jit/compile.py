@@ -87,6 +87,8 @@ def emit(
     lanes.param_bytes = max((p.offset + p.nbytes for p in program.params), default=0)
     lanes.arch = program.arch
     lanes.loaded = {r.name for i in program.insts if i.traits.queue == "tmem" for r in results(i)}
+    stores = [i for i in program.insts if i.name == "tcgen05.st"]
+    lanes.stored = {r.name for i in stores for r in i.items("b") if isinstance(r, Register)}
     if watched:
         lanes.guards, lanes.sink = len(program.blocks), marks_of(program) - 1
     messages: dict[int, str] = {}

@@ -75,7 +75,8 @@ class Lanes:
     slots : offset in the warp's state of every register in memory.
     masks : bit masks that the block has computed, by the name of their ``<32 x i1>``.
     local : names of the registers that are SSA values.
-    loaded : registers that some tcgen05.ld of the kernel fills; ``tmem_idle`` while no tcgen05.ld can be pending.
+    loaded : registers that some tcgen05.ld of the kernel fills; ``stored``: those that some tcgen05.st reads;
+        ``tmem_idle`` while no tcgen05.ld or tcgen05.st can be pending.
     param_bytes : size of the kernel's parameter block.
     arch : the target of the PTX.
     observed : whether synchronising instructions also write a record for observers.
@@ -108,6 +109,7 @@ class Lanes:
         self.guards = self.sink = 0
         self.param_bytes = 0
         self.loaded: set[str] = set()
+        self.stored: set[str] = set()
         self.tmem_idle = False
         self.arch = ""
         self.faults = {name: code for code, name in enumerate(FAULTS)}
@@ -195,7 +197,8 @@ class Lanes:
 
     def flush_tmem(self) -> None:
         """Perform the pending tensor-memory accesses of this warp. An instruction that reads a register of a pending
-        load does so too: the hardware keeps the order of a thread's own registers."""
+        load does so too, and one that writes a register of a pending store: the hardware keeps the order of a thread's
+        own registers."""
         self.emit("call void @tmem_flush(ptr %w)")
         self.reload_registers()
         self.tmem_idle = True
@@ -311,6 +314,8 @@ class Lanes:
     def assign(self, reg: Register, value: str) -> None:
         """Blend integer lanes of the register's own width into the register."""
         local = self.local.get(reg.name, False)
+        if not local and reg.name in self.stored and not self.tmem_idle:
+            self.flush_tmem()
         lanes = f"<32 x i{reg.bits}>"
         if not local or (self.guarded and reg.name in self.values):
             value = self.op(f"select <32 x i1> {self.active}, {lanes} {value}, {lanes} {self.register(reg)}")
