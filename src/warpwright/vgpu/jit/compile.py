@@ -34,7 +34,7 @@ from warpwright.vgpu.jit.lanes import MEANINGS, Lanes, Meaning
 from warpwright.vgpu.jit.runtime import DECLARATIONS, Engine, compile_ir
 from warpwright.vgpu.jit.state import OFFSETS, SIZE
 from warpwright.vgpu.jit.uses import Use, uses_of
-from warpwright.vgpu.program.program import Block, Inst, Program, Register, mentions, place, results
+from warpwright.vgpu.program.program import Block, Inst, Program, Register, place, results
 
 __all__ = ["Kernel", "compile_program", "emit", "marks_of"]
 
@@ -86,8 +86,9 @@ def emit(
     lanes.tracked = frozenset(uses_of(program) if watched else ())
     lanes.param_bytes = max((p.offset + p.nbytes for p in program.params), default=0)
     lanes.arch = program.arch
-    lanes.loaded = {r.name for i in program.insts if i.traits.queue == "tmem" for r in results(i)}
-    stores = [i for i in program.insts if i.name == "tcgen05.st"]
+    moves = [i for i in program.insts if i.traits.queue == "tmem"]
+    lanes.loaded = {r.name for i in moves for r in results(i)}
+    stores = [i for i in moves if not i.traits.blocks and not results(i)]
     lanes.stored = {r.name for i in stores for r in i.items("b") if isinstance(r, Register)}
     if watched:
         lanes.guards, lanes.sink = len(program.blocks), marks_of(program) - 1
