@@ -34,7 +34,7 @@ from warpwright.vgpu.jit.lanes import MEANINGS, Lanes, Meaning
 from warpwright.vgpu.jit.runtime import DECLARATIONS, Engine, compile_ir
 from warpwright.vgpu.jit.state import OFFSETS, SIZE
 from warpwright.vgpu.jit.uses import Use, uses_of
-from warpwright.vgpu.program.program import Block, Inst, Program, Register, place, results
+from warpwright.vgpu.program.program import Block, Inst, Program, Register, mentions, place, results
 
 __all__ = ["Kernel", "compile_program", "emit", "marks_of"]
 
