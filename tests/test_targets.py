@@ -51,6 +51,21 @@ def test_only_datacentre_blackwell_has_tensor_memory() -> None:
     assert with_columns == {"sm_100a", "sm_100f", "sm_103a"}
 
 
+def test_compute_capabilities() -> None:
+    found = {name: targets.device(name).capability for name in ("h200", "b200", "rtx5090")}
+    assert found == {"h200": (9, 0), "b200": (10, 0), "rtx5090": (12, 0)}
+
+
+def test_clusters_lie_in_one_gpc() -> None:
+    """An H200 runs 66, 30 and 15 clusters of 2, 4 and 8 CTAs (`bench/micro.py`)."""
+    assert [targets.timing_of("h200").clusters(ctas) for ctas in (1, 2, 4, 8)] == [132, 66, 30, 15]
+
+
+@pytest.mark.parametrize(("threads", "smem", "ctas"), [(1024, 1024, 2), (32, 0, 32), (128, 100 << 10, 2)])
+def test_ctas_that_fit_on_an_sm(threads: int, smem: int, ctas: int) -> None:
+    assert targets.arch("sm_90a").fitting_ctas(threads, smem) == ctas
+
+
 def test_unknown_names() -> None:
     with pytest.raises(UsageError) as caught:
         targets.device("b100")

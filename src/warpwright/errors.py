@@ -89,6 +89,10 @@ class MemoryFault(DeviceError):
     """An access is outside every allocation, is misaligned, or reaches memory whose lifetime has ended."""
 
 
+class AssertionFault(DeviceError):
+    """An assertion of the kernel does not hold."""
+
+
 class Deadlock(DeviceError):
     """No warp and no engine can make progress; the message names every waiting warp and what it waits on."""
 

@@ -15,6 +15,7 @@ __all__ = [
     "CODE_BYTES",
     "cache",
     "is_own",
+    "make_private",
     "read_code",
     "remove_parts",
     "replace_file",
@@ -131,8 +132,7 @@ def write_code(path: Path, code: bytes) -> None:
     """Write a cache entry, whose name begins with two hexadecimal digits. Does nothing where the folder cannot be
     written, or where another user may write to it. Now and then the oldest entries beyond `CODE_BYTES` go."""
     with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if _is_private(path.parent):
+        if make_private(path.parent):
             replace_file(path, hashlib.sha256(code).digest() + code)
             if int(path.name[:2], 16) < 8:  # one write of 32
                 remove_oldest(path.parent, CODE_BYTES)
@@ -151,6 +151,13 @@ def remove_oldest(folder: Path, limit: int) -> None:
 def is_own(path: Path) -> bool:
     """Returns whether the user owns a file or folder. Raises OSError."""
     return sys.platform == "win32" or path.stat().st_uid == os.getuid()
+
+
+def make_private(folder: Path) -> bool:
+    """Make a folder for the user alone if there is none. Returns whether no other user may write to it. Raises
+    OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return _is_private(folder)
 
 
 def _is_private(folder: Path) -> bool:

@@ -5,7 +5,7 @@ Names and sizes: PTX ISA 9.1 section 5.2. The types are classes without instance
 =========  ====================================================================================================
 name       the PTX type suffix, ``"f32"``
 bits       size of one value; ``pred`` has 1 and no memory form
-nbytes     size in memory, 0 for ``pred``
+nbytes     size in memory, 0 for ``pred`` and the packed types of tensor maps
 kind       ``"unsigned"``, ``"signed"``, ``"bits"``, ``"float"`` or ``"pred"``
 dtype      the NumPy (or ml_dtypes) dtype with the same bytes, or None
 tma        the CUtensorMapDataType code (CUDA 13.0 cuda.h), or None if a tensor map cannot have the element type
@@ -23,7 +23,12 @@ import numpy as np
 from warpwright.errors import KernelError, UsageError
 
 __all__ = [
+    "PACKED",
+    "PADDED",
     "Scalar",
+    "b4x16",
+    "b4x16_p64",
+    "b6x16_p32",
     "b8",
     "b16",
     "b32",
@@ -148,7 +153,22 @@ class f16x2(Scalar, bits=32, kind="float"): ...
 class bf16x2(Scalar, bits=32, kind="float"): ...
 
 
+# Sub-byte types of tensor maps alone (PTX ISA 9.1 section 5.5.1.1): 16 values in 8 or 12 bytes of global memory, and in
+# shared memory in 8 bytes, or in the first 8 or 12 of 16.
+class b4x16(Scalar, bits=4, kind="bits", tma=13): ...
+
+
+class b4x16_p64(Scalar, bits=4, kind="bits", tma=14): ...
+
+
+class b6x16_p32(Scalar, bits=6, kind="bits", tma=15): ...
+
+
 class pred(Scalar, bits=1, kind="pred"): ...
+
+
+PACKED = (b4x16, b4x16_p64, b6x16_p32)
+PADDED = (b4x16_p64, b6x16_p32)
 
 
 _OF_DTYPE = {

@@ -155,8 +155,18 @@ def test_several_launches_are_one_verdict() -> None:
 
 def test_json_is_the_verdict(folder) -> None:
     value = json.loads(run("wrong.toml", "--json").stdout)
-    assert value.keys() == {"kernel", "device", "verdict", "findings", "coverage", "reasons", "seeds"}
-    assert value["verdict"] == "findings"
+    assert value.keys() == {
+        "kernel",
+        "device",
+        "verdict",
+        "causes",
+        "findings",
+        "notes",
+        "coverage",
+        "reasons",
+        "seeds",
+    }
+    assert value["verdict"] == "findings" and value["causes"] == [[0]]
     assert value["coverage"] == {"reached": 13, "present": 13, "missed": [], "branches": [0, 0]}
     finding = value["findings"][0]
     assert finding["rule"]["id"] == "race" and finding["message"] == "nothing orders the second after the first"

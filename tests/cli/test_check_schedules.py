@@ -58,13 +58,28 @@ def test_a_cycle_is_seen_at_a_glance(folder) -> None:
         "turns on h200: findings; 31 of 41 instructions reached",
         "",
         "1. deadlock: no thread can go on, and nothing is in flight",
-        "   waits for phase 0 (parity 0) of empty: turns.py:16  empty.wait((turn & 1) ^ first)",
-        "      mbarrier.try_wait.parity.shared::cta.b64, signal, CTA (0, 0, 0), thread 0",
-        "   waits for phase 0 (parity 0) of full: turns.py:22  full.wait(turn & 1)",
-        "      mbarrier.try_wait.parity.shared::cta.b64, watch, CTA (0, 0, 0), thread 32",
+        "   3 warps of CTA 0 wait; the launch of 1 CTA ended there",
+        "   A  signal, CTA 0, warp 0 (1 thread) waits for phase 0 (parity 0) of empty",
+        "         turns.py:16  empty.wait((turn & 1) ^ first)",
+        "         PTX line 44: mbarrier.try_wait.parity.shared::cta.b64",
+        "      empty: offset 0x408 of CTA 0, initialised at turns.py:10",
+        "      phase 0 is open; it lacks 1 of 1 arrivals",
+        "      arrives there",
+        "         turns.py:24  empty.arrive()",
+        "            not executed; warp 1 waits at B",
+        "   B  watch, CTA 0, warps 1-2 (1 thread each) wait for phase 0 (parity 0) of",
+        "      full",
+        "         turns.py:22  full.wait(turn & 1)",
+        "         PTX line 71: mbarrier.try_wait.parity.shared::cta.b64",
+        "      full: offset 0x400 of CTA 0, initialised at turns.py:9",
+        "      phase 0 is open; it lacks 1 of 1 arrivals",
+        "      arrives there",
+        "         turns.py:17  full.arrive()",
+        "            not executed; warp 0 waits at A",
         "   cycle: signal → empty → watch → full → signal",
-        "   empty: phase 0 lacks 1 of 1 arrivals; watch (turns.py:24) would arrive, but waits itself",
-        "   full: phase 0 lacks 1 of 1 arrivals; signal (turns.py:17) would arrive, but waits itself",
+        "   last operation of each warp",
+        "      warp 0 waits at A: turns.py:11  bar.sync()",
+        "      warps 1-2 wait at B: turns.py:11  bar.sync()",
         "   Repair: let the role that starts pass its first wait: on a fresh mbarrier parity 1 passes, parity 0 waits "
         "(PTX ISA 9.7.13.15)",
     ]
@@ -72,6 +87,7 @@ def test_a_cycle_is_seen_at_a_glance(folder) -> None:
 
 def test_json_and_sarif_have_the_waits(folder) -> None:
     (finding,) = json.loads(run("stuck.toml", "--json", "--sarif", "found.sarif").stdout)["findings"]
+    assert [each["warps"] for each in finding["hang"]["blocked"]] == [[0], [1, 2]]
     assert [(step["role"], step["cta"], step["thread"]) for step in finding["steps"]] == [
         ("signal", [0, 0, 0], 0),
         ("watch", [0, 0, 0], 32),

@@ -30,7 +30,13 @@ class FakeDriver:
         self.cuuint64_t = self.cuuint32_t = int
 
     def cuTensorMapEncodeTiled(self, *args: Any) -> tuple[Result, Any]:
-        self.calls.append(("cuTensorMapEncodeTiled", args))
+        return self._encode("cuTensorMapEncodeTiled", args)
+
+    def cuTensorMapEncodeIm2col(self, *args: Any) -> tuple[Result, Any]:
+        return self._encode("cuTensorMapEncodeIm2col", args)
+
+    def _encode(self, name: str, args: tuple[Any, ...]) -> tuple[Result, Any]:
+        self.calls.append((name, args))
         memory = np.arange(16, dtype=np.uint64)
         return self.status, SimpleNamespace(opaque=range(16), memory=memory, getPtr=lambda: memory.ctypes.data)
 

@@ -23,6 +23,14 @@ def test_a_map_in_the_order_and_the_numbers_of_the_driver(fake_driver: FakeDrive
     assert data == b"".join(n.to_bytes(8, "little") for n in range(16))
 
 
+def test_a_map_of_images_by_the_other_function(fake_driver: FakeDriver) -> None:
+    array = np.zeros((3, 9, 10, 64), np.float32)
+    encode(TensorMap(array, (100, 32), corners=((-1, -2), (3, 4)), element_strides=(1, 2, 3, 1)), 256)
+    strides = [256, 2560, 23040]
+    words = (7, 4, 256, [64, 10, 9, 3], strides, [-2, -1], [4, 3], 32, 100, [1, 3, 2, 1], 0, 0, 0, 0)
+    assert fake_driver.calls == [("cuTensorMapEncodeIm2col", words)]
+
+
 def test_a_map_of_one_dimension_still_gives_the_driver_strides(fake_driver: FakeDriver) -> None:
     encode(TensorMap(np.zeros(64, np.uint8), (32,)), 256)
     assert fake_driver.calls[0][1] == (0, 1, 256, [64], [0], [32], [1], 0, 0, 0, 0)

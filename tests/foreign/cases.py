@@ -1,8 +1,8 @@
 """The arguments and the expected results of every foreign kernel: one row a kernel.
 
 The function of a row takes a random generator and returns the arguments and, by argument index, their expected
-contents. Arrays that a kernel only writes start as zeros. On an H200 (driver 580) every sm_90a file gave these results,
-also after a round trip through our parser and printer.
+contents. Arrays that a kernel only writes start as zeros. On an H200 (driver 580) every sm_90a file but wmma gave these
+results, also after a round trip through our parser and printer.
 """
 
 from __future__ import annotations
@@ -280,6 +280,26 @@ def mma_types(rng: Generator) -> Run:
     return args, {2: Expect(products), 5: Expect(x @ y.T, atol=1e-14), 7: Expect(h.T)}
 
 
+def wmma_matmul(rng: Generator) -> Run:
+    a, b = rng.standard_normal((64, 96)).astype(np.float16), rng.standard_normal((96, 96)).astype(np.float16)
+    c = rng.standard_normal((64, 96)).astype(np.float32)
+    expected = 2 * a.astype(np.float64) @ b.astype(np.float64).T + c
+    return [a, b, c, np.zeros((64, 96), np.float32), 96, 96], {3: Expect(expected, atol=2e-5)}
+
+
+def wmma_types(rng: Generator) -> Run:
+    a, b = rng.standard_normal((32, 16)).astype(bf16), rng.standard_normal((16, 8)).astype(bf16)
+    e, f = (rng.integers(-99, 99, shape).astype(np.float32) for shape in ((16, 8), (8, 16)))
+    h, i = (rng.integers(-128, 128, shape).astype(np.int8) for shape in ((8, 16), (32, 16)))
+    o, p = rng.standard_normal((2, 8, 4))
+    args = [a, b, np.zeros((8, 32), np.float32), e, f, np.zeros((16, 16), np.float32), h, i,
+            np.zeros((32, 8), np.int32), o, p, np.zeros((8, 8))]  # fmt: skip
+    bytes_ = 1 + i.astype(np.int64) @ h.astype(np.int64).T
+    wide = 1 + a.astype(np.float64) @ b.astype(np.float64)
+    return args, {2: Expect(wide.T, atol=1e-5), 5: Expect((1 + e @ f).T), 8: Expect(bytes_),
+                  11: Expect((1 + o @ p.T).T, atol=1e-14)}  # fmt: skip
+
+
 CASES = [
     Case("vector_add", "vector_add", (8,), (128,), vector_add),
     Case("vector_add", "saxpy4", (3,), (96,), saxpy4),
@@ -299,6 +319,8 @@ CASES = [
     Case("matmul", "matmul", (3, 3), (16, 16), matmul),
     Case("tensor_cores", "mma_matmul", (3, 2), (128,), mma_matmul),
     Case("tensor_cores", "mma_types", (1,), (32,), mma_types),
+    Case("wmma", "wmma_matmul", (3, 2), (128,), wmma_matmul),
+    Case("wmma", "wmma_types", (1,), (32,), wmma_types),
     Case("half_math", "half_relu", (3,), (128,), half_relu),
     Case("half_math", "bfloat_scale", (4,), (128,), bfloat_scale),
     Case("half_math", "bfloat_fma", (2,), (128,), bfloat_fma),

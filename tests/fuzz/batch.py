@@ -99,7 +99,7 @@ def _launch(entry: Entry, made: Mutant) -> None:
     device = vgpu.Device(targets.device(DEVICES[arch_of(made.file)]))
     passed = [_argument(param) for param in params] if args is None else args
     cluster = entry.cluster or (1, 1, 1)
-    grid = tuple(-(-g // c) * c for g, c in zip(grid, cluster, strict=True))
+    grid = tuple(-(-g // max(1, c)) * c for g, c in zip(grid, cluster, strict=True))
     device.launch(entry.module, entry.name, grid, block, cluster, smem, passed, limit=JUMPS)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 __all__ = ["reason"]
 
-# Pairs of a pattern of the message of the one that refuses, and the reason.
+# Pairs of a pattern and the reason. The pattern is searched in "MESSAGE at LINE": the message of the one that refuses,
+# and the line that was changed.
 _PTXAS_REFUSES = (
     (r"Unsupported \.version", "a .version newer than this ptxas: this package runs PTX of later toolkits"),
     (r"Source location .* inlined_at|Debug information not found|dwarf", "debug data: it is text without effect"),
@@ -17,7 +18,7 @@ _PTXAS_REFUSES = (
         "a target of another GPU: the launch refuses it, not the load",
     ),
     (r"requires \.target sm_(?:[5-8]|90 )", "a target before sm_90: the table of instructions begins with sm_90"),
-    (r"^no message$", "ptxas ends without a message, for a kernel that has the name of a register"),
+    (r"^no message at .*\.entry %", "ptxas ends without a message, for a kernel that has the name of a register"),
     (r"Unresolved extern function", "a function without a body that nothing calls: a linker resolves it"),
 )
 _WE_REFUSE = (
@@ -33,4 +34,4 @@ def reason(row: dict[str, Any]) -> str:
     """The known reason for a disagreement, "" without one."""
     refused = row.get("ptxas", [""])[0] == "refused"
     known, said = (_PTXAS_REFUSES, row["ptxas"][1]) if refused else (_WE_REFUSE, row["load"][1])
-    return next((text for pattern, text in known if re.search(pattern, said)), "")
+    return next((text for pattern, text in known if re.search(pattern, f"{said} at {row['after']}")), "")

@@ -170,6 +170,15 @@ def test_a_base_offset_shifts_the_pattern_of_wgmma() -> None:
     assert np.array_equal(shifted, plain + 128)
 
 
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_base_offset_without_a_swizzle_has_no_meaning(version: int) -> None:
+    found, plain = (
+        operand_addresses(SmemDescriptor(4096, 128, 256, 0, base_offset=offset, version=version), 64, 16, 2)
+        for offset in (5, 0)
+    )
+    assert np.array_equal(found, plain)
+
+
 def test_a_base_offset_of_tcgen05_has_no_known_addresses() -> None:
     with pytest.raises(DescriptorError) as caught:
         operand_addresses(SmemDescriptor(128, 16, 1024, 128, base_offset=1), 8, 16, 2)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from warpwright.errors import UsageError
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.layout.tensor_map_bytes import FIELDS, MapFields, decode, encode, fields_of, replace, tensor_of
-from warpwright.types import tf32
+from warpwright.types import b4x16, b6x16_p32, tf32
 
 
 @st.composite
@@ -83,6 +83,13 @@ MAPS = [
     TensorMap(MATRIX.view(np.float32), (8, 16), swizzle=64, element_strides=(2, 1), dtype=tf32),
     TensorMap(np.zeros((4, 8, 16), np.uint16), (1, 8, 8), interleave="16B"),
     TensorMap(np.zeros(4096, np.float64), (256,)),
+    TensorMap(MATRIX, (8, 64), swizzle="128B_ATOM_32B"),
+    TensorMap(
+        MATRIX.view(np.uint8), (8, 128), swizzle="128B_ATOM_64B", dtype=b6x16_p32, dims=(256, 64), strides=(256,)
+    ),
+    TensorMap(MATRIX.view(np.uint8), (8, 64), swizzle=32, dtype=b4x16),
+    TensorMap(np.zeros((2, 9, 16), np.uint16), (100, 16), corners=((-3,), (2,)), element_strides=(1, 2, 1)),
+    TensorMap(np.zeros((2, 5, 6, 7, 16), np.uint16), (1024, 8), corners=((-1, 0, 1), (0, -2, 3)), swizzle=32),
 ]
 
 
@@ -91,10 +98,11 @@ def test_a_tensor_map_comes_back_from_its_bytes(tensor: TensorMap) -> None:
     """Its memory may end early."""
     found = tensor_of(decode(encode(fields_of(tensor, 0x7000_0000_0000))), np.zeros(100, np.uint8))
     for name in (
-        "dtype", "dims", "strides", "box", "elem_strides", "swizzle", "fill", "interleave", "l2_promotion", "nbytes"
+        "dtype", "dims", "strides", "box", "elem_strides", "swizzle", "fill", "interleave", "l2_promotion", "nbytes",
+        "corners",
     ):  # fmt: skip
         assert getattr(found, name) == getattr(tensor, name), name
-    assert (len(found.array), found.wraps) == (100 // tensor.dtype.nbytes, True)
+    assert (len(found.array), found.wraps) == (100 // max(tensor.dtype.nbytes, 1), True)
 
 
 @pytest.mark.parametrize(
@@ -130,6 +138,16 @@ def test_replace_makes_tf32_of_two_fields_and_no_type_clears_them() -> None:
     assert (decode(replace(raw, "elemtype", 6)).type, decode(replace(raw, "elemtype", 6)).tf32) == (6, 1)
 
 
+def test_a_map_of_images_has_three_dimensions() -> None:
+    raw = bytearray(encode(fields_of(MAPS[0], 0)))
+    raw[8] |= 1
+    with pytest.raises(UsageError) as error:
+        decode(bytes(raw))
+    assert str(error.value) == (
+        "given a tensor map of im2col mode with 2 dimensions (bits 4 to 6 of the word at byte 8); expected 3 to 5"
+    )
+
+
 def _refusal(**changes: Any) -> str:
     with pytest.raises(UsageError) as error:
         tensor_of(decode(encode(fields_of(MAPS[0], 0x1000)._replace(**changes))), np.zeros(16, np.uint8))
@@ -138,15 +156,20 @@ def _refusal(**changes: Any) -> str:
 
 WORD = "of the word at byte 8"
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"version": 5}, f"kind 5 (bits 0 to 3 {WORD}); expected 0, or 2 as CuTe DSL writes it; 1 is a map of im2col "
-     "mode, and other bytes are no tensor map"),
+    ({"version": 5}, f"kind 5 (bits 0 to 3 {WORD}); expected 0, 1 for im2col mode, or 2 as CuTe DSL writes "
+     "it; other bytes are no tensor map"),
+    ({"version": 1, "rank": 3, "box": (8, 9), "strides": (16, 16), "dims": (8, 9, 9), "steps": (1, 1, 1),
+      "corners": ((5,), (-4,))}, "corners 5 and -4 in dimension 1 (innermost is 0) of 9 pixels; expected a box of at "
+     "least one pixel; count the upper corner from the last pixel"),
     ({"rank": 6}, f"6 dimensions (bits 4 to 6 {WORD}); expected 1 to 5"),
-    ({"type": 11}, f"element type packed b4x16 (bits 7 to 10 {WORD}) with tf32 0 (bit 16 {WORD}); expected one of 8 to "
+    ({"type": 11}, "fill='nan' for elements of type b4x16; expected one of f16, bf16, f32, f64, tf32; use fill='zero'"),
+    ({"type": 15}, f"element type 15 (bits 7 to 10 {WORD}) with tf32 0 (bit 16 {WORD}); expected one of 4 to 64 bits"),
+    ({"type": 6, "tf32": 1}, f"element type 6 (bits 7 to 10 {WORD}) with tf32 1 (bit 16 {WORD}); expected one of 4 to "
      "64 bits"),
-    ({"type": 15}, f"element type 15 (bits 7 to 10 {WORD}) with tf32 0 (bit 16 {WORD}); expected one of 8 to 64 bits"),
-    ({"type": 6, "tf32": 1}, f"element type 6 (bits 7 to 10 {WORD}) with tf32 1 (bit 16 {WORD}); expected one of 8 to "
-     "64 bits"),
-    ({"atom": 1}, f"with atom 1 (bits 19 to 20 {WORD}); expected 0, swizzle atoms of 16 bytes"),
+    ({"atom": 2}, f"with atom 2 (bits 19 to 20 {WORD}) and swizzle 3 (bits 13 to 14 {WORD}); expected atom 0 (16 "
+     "bytes), or with swizzle 3 atom 1 (32 bytes) or 3 (64 bytes)"),
+    ({"atom": 1, "swizzle": 2}, f"with atom 1 (bits 19 to 20 {WORD}) and swizzle 2 (bits 13 to 14 {WORD}); expected "
+     "atom 0 (16 bytes), or with swizzle 3 atom 1 (32 bytes) or 3 (64 bytes)"),
     ({"swizzle_96B": 1}, f"with swizzle_96B 1 (bit 22 {WORD}); expected 0, a swizzle of 0 to 128 bytes"),
     ({"interleave": 3}, f"with interleave 3 (bits 11 to 12 {WORD}); expected 0 to 2"),
     ({"address": 0x1008}, "over address 0x1008; expected a multiple of 16 bytes"),
@@ -155,7 +178,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changes", "message"), REFUSED)
 def test_invalid_fields_are_named(changes: Any, message: str) -> None:
-    assert re.sub("^given a tensor map (of )?", "", _refusal(**changes)) == message
+    assert re.sub("^given (a tensor map (of )?)?", "", _refusal(**changes)) == message
 
 
 def test_tensor_maps_rules_hold_for_bytes() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import torch
 
-import warpwright as ww
+from tests.programs.verdicts import checked
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
@@ -51,7 +51,7 @@ CALLS = {"attention": attention, "gradients": lambda: attention(gradients=True),
 def main(device: str, call: str) -> None:
     warnings.simplefilter("ignore")
     torch.manual_seed(1)
-    with ww.virtual(device) as session:
+    with checked(device) as session:
         for found, expected in CALLS[call]():
             print((found.double() - expected).abs().max().item(), expected.abs().max().item())
         print(*(each.name for each in session.launches))

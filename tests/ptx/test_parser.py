@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.ptx.test_round_trip import in_kernel, walk
+from warpwright.errors import PtxSyntaxError
 from warpwright.ptx import nodes, parse
+from warpwright.ptx.lexer import Lexer
 from warpwright.ptx.nodes import Address, Guard, Imm, Instruction, Pair, Reg, Symbol, Vector
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -163,6 +165,29 @@ def test_variables_of_every_kind() -> None:
     assert declaration(".common .global .v4 .f32 v;") == nodes.Variable(
         "global", "f32", "v", vector=4, linkage="common"
     )
+
+
+def test_lists_of_literals() -> None:
+    """As single constants: bit patterns, signs and bases stay as written."""
+    mixed = declaration(".global .f32 x[3] = { 0f3F800000 ,\n 1.5, .5e1};").init
+    assert isinstance(mixed, Vector)
+    assert mixed == Vector((Imm("0f3F800000", 1.0), Imm("1.5", 1.5), Imm(".5e1", 5.0)))
+    assert [value.value for value in mixed.items if isinstance(value, Imm)] == [1.0, 1.5, 5.0]
+    for text, values in {"0x1FU, 017, 0b11": [31, 15, 3], "7": [7], "-7, 1 << 4": [-7, 16]}.items():
+        init = declaration(f".global .s32 x[3] = {{{text}}};").init
+        assert isinstance(init, Vector) and [value.value for value in init.items if isinstance(value, Imm)] == values
+    with pytest.raises(PtxSyntaxError, match="found the number 09, expected an integer of at most 64 bits"):
+        declaration(".global .u32 x[2] = {1, 09};")
+
+
+def test_tables_take_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables of cuRAND's header have 100,000 bytes each, in every module that includes it."""
+    steps = []
+    take = Lexer.take
+    monkeypatch.setattr(Lexer, "take", lambda lexer: steps.append(lexer.pos) or take(lexer))
+    table = declaration(f".global .b8 t[100000] = {{{', '.join(str(i % 256) for i in range(100_000))}}};").init
+    assert isinstance(table, Vector) and table.items[-1] == Imm("159", 159) and len(table.items) == 100_000
+    assert len(steps) < 100
 
 
 def test_functions_with_parameters_and_directives() -> None:

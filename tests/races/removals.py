@@ -102,7 +102,7 @@ class Watched:
         module = self.modules[text]
         function = next(item for item in module.items if isinstance(item, nodes.Function) and item.name == entry)
         options = {"device": self.device, "depends_on": self.depends_on, "update": True}
-        self.verdicts.append(check(Entry(module, function), grid, block, cluster, smem, args, **options))
+        self.verdicts.append(check(Entry(module, function), grid, block, cluster, smem, args, strict=True, **options))
         return LaunchResult()
 
 

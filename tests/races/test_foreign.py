@@ -11,7 +11,7 @@ from tests.foreign.compile import golden
 
 FILES = (
     "async_copy", "barriers", "cluster_exchange", "histogram", "matmul", "reduce", "tensor_cores", "tma_copy",
-    "transpose", "warp_ops",
+    "transpose", "warp_ops", "wmma",
 )  # fmt: skip
 CASES = [case for case in CASES if case.file in FILES and "sm_90a" in case.archs]
 

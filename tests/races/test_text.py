@@ -72,7 +72,8 @@ def test_setmaxnreg_without_maxnreg_has_no_effect() -> None:
     assert ".minnctapersm 1" in text
     free = ww.load_ptx(text.replace(".minnctapersm 1", ""))["registers_upwards"]
     verdict = ww.check(free, grid=1, args=[np.zeros(1, np.uint32)])
-    assert [(finding.rule.id, finding.message) for finding in verdict.findings] == [
+    assert verdict.kind == "notes"
+    assert [(note.rule.id, note.message) for note in verdict.notes] == [
         (
             "setmaxnreg",
             "without .maxnreg, or .maxntid (or .reqntid) with .minnctapersm, the assembler leaves it out",

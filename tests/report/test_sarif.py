@@ -7,84 +7,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from tests.report.sarif_schema import SCHEMA
 from warpwright.report.findings import location_of, locations_of, verdict_lines
 from warpwright.report.sarif import sarif_of
 from warpwright.vgpu.checks.findings import Coverage, Finding, Step, Verdict
 from warpwright.vgpu.checks.rules import RULES
-
-WORD, LINE, INDEX = (
-    {"type": "string", "minLength": 1},
-    {"type": "integer", "minimum": 1},
-    {"type": "integer", "minimum": 0},
-)
-
-
-def record(required: str, **properties):
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": required.split(),
-        "additionalProperties": False,
-    }
-
-
-def several(items):
-    return {"type": "array", "items": items}
-
-
-# After SARIF 2.1.0 (OASIS), sections 3.13 sarifLog, 3.14 run, 3.19 toolComponent, 3.20 invocation, 3.27 result,
-# 3.28 location, 3.29 physicalLocation, 3.33 logicalLocation, 3.36 codeFlow, 3.49 reportingDescriptor.
-MESSAGE = record("text", text=WORD)
-LEVEL = {"enum": ["none", "note", "warning", "error"]}
-ARTIFACT = record("uri", uri={"type": "string", "pattern": r"^(file:///|[^/:]+)"}, uriBaseId=WORD)
-PHYSICAL = record("artifactLocation", artifactLocation=ARTIFACT, region=record("startLine", startLine=LINE))
-LOCATION = record(
-    "",
-    id=INDEX,
-    message=MESSAGE,
-    physicalLocation=PHYSICAL,
-    logicalLocations=several(record("name", name=WORD, kind={"const": "function"})),
-)
-RULE = record(
-    "id",
-    id=WORD,
-    shortDescription=MESSAGE,
-    help=MESSAGE,
-    helpUri={"type": "string", "pattern": "^https://"},
-    defaultConfiguration=record("level", level=LEVEL),
-)
-RESULT = record(
-    "ruleId ruleIndex level message locations",
-    ruleId=WORD,
-    ruleIndex=INDEX,
-    level=LEVEL,
-    message=MESSAGE,
-    locations=several(LOCATION),
-    relatedLocations=several(LOCATION),
-    codeFlows=several(
-        record(
-            "threadFlows",
-            threadFlows=several(record("locations", locations=several(record("location", location=LOCATION)))),
-        )
-    ),
-)
-RUN = record(
-    "tool results",
-    tool=record("driver", driver=record("name", name=WORD, semanticVersion=WORD, rules=several(RULE))),
-    invocations=several(
-        record(
-            "executionSuccessful",
-            executionSuccessful={"type": "boolean"},
-            toolExecutionNotifications=several(record("message", level=LEVEL, message=MESSAGE)),
-        )
-    ),
-    originalUriBaseIds={
-        "type": "object",
-        "additionalProperties": record("uri", uri={"type": "string", "pattern": "/$"}),
-    },
-    results=several(RESULT),
-)
-SCHEMA = record("version runs", **{"$schema": WORD}, version={"const": "2.1.0"}, runs=several(RUN))
 
 
 def step(what: str, where: str) -> Step:
@@ -105,7 +32,7 @@ HANG = Finding(
 
 
 def test_the_location_of_a_race_is_its_later_access(tmp_path) -> None:
-    log = sarif_of(verdict(race(f"{tmp_path}/src/k.py:4", "/elsewhere/k.py:9")), "1.2.3", root=tmp_path)
+    log = sarif_of([verdict(race(f"{tmp_path}/src/k.py:4", "/elsewhere/k.py:9"))], "1.2.3", root=tmp_path)
     jsonschema.validate(log, SCHEMA)
     (run,) = log["runs"]
     (result,) = run["results"]
@@ -135,14 +62,14 @@ def test_the_location_of_a_race_is_its_later_access(tmp_path) -> None:
 def test_the_location_of_a_deadlock_is_its_first_wait(tmp_path) -> None:
     steps = step("waits for a", f"{tmp_path}/k.py:3"), step("waits for b", f"{tmp_path}/k.py:9")
     found = Finding(RULES["deadlock"], steps, "cycle: a → b → a", seed=7)
-    (result,) = sarif_of(verdict(found), "1.0", root=tmp_path)["runs"][0]["results"]
+    (result,) = sarif_of([verdict(found)], "1.0", root=tmp_path)["runs"][0]["results"]
     assert result["locations"][0]["physicalLocation"]["region"] == {"startLine": 3}
     assert [each["physicalLocation"]["region"]["startLine"] for each in result["relatedLocations"]] == [9]
     assert result["message"]["text"].endswith(" Seen in the schedule of seed 7.")
 
 
 def test_rules_are_a_table_that_results_point_into(tmp_path) -> None:
-    log = sarif_of(verdict(HANG), "1.2.3", root=tmp_path)
+    log = sarif_of([verdict(HANG)], "1.2.3", root=tmp_path)
     jsonschema.validate(log, SCHEMA)
     driver = log["runs"][0]["tool"]["driver"]
     (result,) = log["runs"][0]["results"]
@@ -155,7 +82,7 @@ def test_rules_are_a_table_that_results_point_into(tmp_path) -> None:
 
 
 def test_an_incomplete_verdict_is_a_run_that_did_not_succeed(tmp_path) -> None:
-    log = sarif_of(verdict(reasons=("not reached: k.py:3",)), "1.2.3", root=tmp_path)
+    log = sarif_of([verdict(reasons=("not reached: k.py:3",))], "1.2.3", root=tmp_path)
     jsonschema.validate(log, SCHEMA)
     assert log["runs"][0]["results"] == []
     assert log["runs"][0]["invocations"] == [
@@ -164,21 +91,39 @@ def test_an_incomplete_verdict_is_a_run_that_did_not_succeed(tmp_path) -> None:
             "toolExecutionNotifications": [{"level": "warning", "message": {"text": "not reached: k.py:3"}}],
         }
     ]
-    assert sarif_of(verdict(), "1.2.3", root=tmp_path)["runs"][0]["invocations"][0]["executionSuccessful"]
+    assert sarif_of([verdict()], "1.2.3", root=tmp_path)["runs"][0]["invocations"][0]["executionSuccessful"]
 
 
 def test_a_finding_without_a_location_names_its_kernel(tmp_path) -> None:
-    log = sarif_of(verdict(race("PTX line 4", "PTX line 9")), "1.2.3", root=tmp_path)
+    log = sarif_of([verdict(race("PTX line 4", "PTX line 9"))], "1.2.3", root=tmp_path)
     jsonschema.validate(log, SCHEMA)
     (result,) = log["runs"][0]["results"]
     assert result["locations"] == [{"logicalLocations": [{"name": "k", "kind": "function"}]}]
 
 
 def test_the_schema_of_this_test_refuses_what_the_standard_refuses(tmp_path) -> None:
-    log = sarif_of(verdict(race("/a.py:1", "/a.py:2")), "1.2.3", root=tmp_path)
+    log = sarif_of([verdict(race("/a.py:1", "/a.py:2"))], "1.2.3", root=tmp_path)
     log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["region"]["startLine"] = 0
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(log, SCHEMA)
+
+
+def test_launches_share_one_run_with_equal_results_once(tmp_path) -> None:
+    """GitHub refuses a file with several runs of one tool in one category."""
+    first, other = verdict(race("/a.py:1", "/a.py:2"), reasons=("why",)), verdict(HANG, reasons=("why",))
+    log = sarif_of([first, first, other], "1.2.3", root=tmp_path)
+    jsonschema.validate(log, SCHEMA)
+    (run,) = log["runs"]
+    assert [result["ruleId"] for result in run["results"]] == ["race", "deadlock"]
+    assert len(run["invocations"][0]["toolExecutionNotifications"]) == 1
+    (empty,) = sarif_of([], "1.2.3", root=tmp_path)["runs"]
+    assert empty["results"] == [] and empty["invocations"][0]["executionSuccessful"]
+
+
+def test_a_sentence_that_begins_with_a_file_keeps_its_name(tmp_path) -> None:
+    found = Finding(RULES["fault"], (), "/w/k.cu:9: `st.global.u32`: kernel k: address 0x7 is wrong.")
+    (result,) = sarif_of([verdict(found)], "1.0", root=tmp_path)["runs"][0]["results"]
+    assert " device does not allow. k.cu:9: `st.global.u32`: kernel k: " in result["message"]["text"]
 
 
 def test_locations_of_steps_and_messages() -> None:

@@ -41,7 +41,7 @@ from warpwright.vgpu.checks import findings
 __all__ = ["command"]
 
 SIZE, HEADS = "256", "1x2x128x64"
-STATUS = {"clean": 0, "findings": 1, "incomplete": 3}
+STATUS = {"clean": 0, "notes": 0, "findings": 1, "incomplete": 3}
 STOPPED = ("deadlock", "fault")  # rules after which there is no result
 
 
@@ -61,20 +61,23 @@ STOPPED = ("deadlock", "fault")  # rules after which there is no result
     help="Stop after so many jumps of a warp, or accesses of a cluster.",
 )
 @click.option("--off", multiple=True, metavar="RULE", help="Rule that is not checked; may be repeated.")
+@click.option("--strict", is_flag=True, help="Notes are findings, also in PTX of other compilers.")
 @click.option("--sarif", type=OutputFile(), help="Write the findings for code review tools (SARIF).")
 @json_option
 def command(what: str, off: tuple[str, ...], sarif: Path | None, as_json: bool, **options: Any) -> None:
     """Check a kernel on a virtual GPU: races, deadlocks, broken protocols.
 
-    Exit status: 0 clean, 1 findings, 2 usage error, 3 incomplete: some code was not reached or is not modelled.
+    Exit status: 0 clean or with notes only, 1 findings, 2 usage error, 3 incomplete: some code was not reached or is
+    not modelled.
     """
     with progress() as describe:
         describe(what)
         how = {"off": off, "limit": options.pop("limit")}
+        how |= {"strict": True} if options.pop("strict") else {}
         how |= {name: value for name in ("explore", "seed") if (value := options.pop(name)) is not None}
         verdict, errors, source = _verdict(what, how, options)
     if sarif is not None:
-        write_file(sarif, json.dumps(sarif_of(verdict, __version__, source), indent=2))
+        write_file(sarif, json.dumps(sarif_of([verdict], __version__, source), indent=2))
     if as_json:
         emit({**verdict.as_dict(), **({} if errors is None else {"result": errors.as_row()})})
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,18 @@ def emit(value: Any) -> None:
 
 def show(*renderables: Any) -> None:
     """Print tables and text on standard output; 120 columns wide unless a terminal has another width."""
-    console = Console(highlight=False)
+    _print(renderables, stderr=False)
+
+
+def tell(*renderables: Any) -> None:
+    """Print tables and text on standard error, as `show` does."""
+    _print(renderables, stderr=True)
+
+
+def _print(renderables: Iterable[Any], *, stderr: bool) -> None:
+    console = Console(highlight=False, stderr=stderr)
     if not console.is_terminal:
-        console = Console(highlight=False, width=120)
+        console = Console(highlight=False, width=120, stderr=stderr)
     for renderable in renderables:
         console.print(renderable, soft_wrap=isinstance(renderable, str))
 

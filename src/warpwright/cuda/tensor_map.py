@@ -1,4 +1,4 @@
-"""The 128-byte encoding of a ``TensorMap``, by the driver (``cuTensorMapEncodeTiled``)."""
+"""The 128-byte encoding of a ``TensorMap``, by the driver (``cuTensorMapEncodeTiled``, ``cuTensorMapEncodeIm2col``)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from warpwright.cuda.driver import driver
 from warpwright.errors import LaunchError
+from warpwright.layout.swizzle import Mode
 from warpwright.layout.tensor_map import FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES, TensorMap
 
 __all__ = ["MovableMap", "encode", "encode_fields"]
@@ -38,6 +39,7 @@ def _fields(tensor: TensorMap) -> tuple[Any, ...]:
         tensor.fill,
         tensor.interleave,
         tensor.l2_promotion,
+        tensor.corners,
     )
 
 
@@ -49,17 +51,19 @@ def encode_fields(
     strides: Extents,
     box: Extents,
     elem_strides: Extents | None = None,
-    swizzle: int = 0,
+    swizzle: Mode = 0,
     fill: str = "zero",
     interleave: str = "none",
     l2_promotion: int = 0,
+    corners: tuple[Extents, ...] = (),
 ) -> bytes:
     """Returns the 128 bytes of a tensor map; the last 4096 results are cached.
 
     The arguments are the attributes of `TensorMap`, innermost dimension first. ``dtype`` is the driver's code of the
     element type, such as ``bf16.tma``. Raises LaunchError if the driver refuses the tensor map.
     """
-    handle = _encode(pointer, dtype, dims, strides, box, elem_strides, swizzle, fill, interleave, l2_promotion)
+    fields = dtype, dims, strides, box, elem_strides, swizzle, fill, interleave, l2_promotion, corners
+    handle = _encode(pointer, *fields)
     return struct.pack("<16Q", *map(int, handle.opaque))
 
 
@@ -90,9 +94,10 @@ class MovableMap:
 
 def _encode(pointer: int, *fields: Any) -> Any:
     """Returns the driver's object of a tensor map; ``fields`` are those of `_fields`."""
-    dtype, dims, strides, box, elem_strides, swizzle, fill, interleave, l2_promotion = fields
+    dtype, dims, strides, box, elem_strides, swizzle, fill, interleave, l2_promotion, corners = fields
     bindings = driver()
-    status, encoded_map = bindings.cuTensorMapEncodeTiled(
+    encode = bindings.cuTensorMapEncodeIm2col if corners else bindings.cuTensorMapEncodeTiled
+    status, encoded_map = encode(
         bindings.CUtensorMapDataType(dtype),
         len(dims),
         pointer,
@@ -100,10 +105,11 @@ def _encode(pointer: int, *fields: Any) -> Any:
         [
             bindings.cuuint64_t(n) for n in strides or (0,)
         ],  # rank 1 has no strides, but the driver refuses a null pointer
-        [bindings.cuuint32_t(n) for n in box],
+        *(map(list, corners) if corners else ()),
+        *(box if corners else [[bindings.cuuint32_t(n) for n in box]]),
         [bindings.cuuint32_t(n) for n in elem_strides or (1,) * len(dims)],
         bindings.CUtensorMapInterleave(INTERLEAVES.index(interleave)),
-        bindings.CUtensorMapSwizzle(SWIZZLES.index(swizzle)),
+        bindings.CUtensorMapSwizzle(SWIZZLES[swizzle]),
         bindings.CUtensorMapL2promotion(L2_PROMOTIONS.index(l2_promotion)),
         bindings.CUtensorMapFloatOOBfill(FILLS.index(fill)),
     )

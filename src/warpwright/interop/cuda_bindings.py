@@ -1,5 +1,6 @@
-"""NVIDIA's Python bindings of the CUDA driver and runtime on a virtual GPU: one device, its attributes, its context,
-streams that run in order, and events with the host's time. Kernels and memory of the bindings are not served."""
+"""NVIDIA's Python bindings of the CUDA driver and runtime in CuTe DSL's programs: one device, its attributes, its
+context, streams that run in order, and events with the host's time. `driver` serves the bindings' kernels and memory,
+but not where a process has NVIDIA's driver; the bindings' runtime needs that driver."""
 
 from __future__ import annotations
 
@@ -10,33 +11,19 @@ from typing import Any
 
 from cuda.bindings import driver, runtime
 
+from warpwright.programs.attributes import device_attributes
 from warpwright.targets import Device
 
-__all__ = ["attributes", "replaced"]
+__all__ = ["replaced"]
 
 VERSION = 13000  # of the driver: CUDA 13.0
-
-
-def attributes(spec: Device) -> dict[int, int]:
-    """Returns the attributes of a device by their numbers in ``cudaDeviceAttr`` and ``CUdevice_attribute``."""
-    major, minor = divmod(int("".join(filter(str.isdigit, spec.arch))), 10)
-    return {
-        1: spec.max_threads_per_block,
-        10: 32,  # threads of a warp
-        16: spec.sms,
-        38: spec.l2_bytes,
-        39: spec.max_threads_per_sm,
-        75: major,
-        76: minor,
-        97: spec.smem_per_block,
-    }
 
 
 def replaced(spec: Device) -> Iterator[tuple[Any, str, Any]]:
     """Yields the two modules, the names of their functions, and what these are for one virtual GPU."""
     done, device = driver.CUresult.CUDA_SUCCESS, driver.CUdevice(0)
     times: dict[int, float] = {}
-    numbers, known = count(1), attributes(spec)
+    numbers, known = count(1), device_attributes(spec)
 
     def attribute(name: Any, device: Any) -> Any:
         return (done, known[int(name)]) if int(name) in known else (driver.CUresult.CUDA_ERROR_INVALID_VALUE, 0)

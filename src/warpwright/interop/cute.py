@@ -29,9 +29,9 @@ from cutlass.utils import HardwareInfo
 
 from warpwright import folders
 from warpwright.interop import cuda_bindings
-from warpwright.interop.c_library import build
 from warpwright.interop.cute_calls import ERRORS, Calls, Functions, keep_ptx
-from warpwright.targets import Device
+from warpwright.programs.c_library import build
+from warpwright.targets import TIMINGS, Device
 
 __all__ = ["opened"]
 
@@ -41,35 +41,39 @@ SOURCE = Path(__file__).with_name("cute_runtime.c")
 _kept: list[Functions] = []  # of contexts that are over: compiled functions may still call them
 
 
+_apply, _compile = compiler.CompileOptions.apply_envar_settings, compiler.Compiler.compile
+
+
 @contextlib.contextmanager
 def _compiling(arch: str, library: str) -> Iterator[None]:
     """CuTe DSL compiles for ``arch``, keeps the PTX, and links host code with ``library``."""
     with contextlib.ExitStack() as stack:
         dumps = stack.enter_context(tempfile.TemporaryDirectory())
-        apply, compile = compiler.CompileOptions.apply_envar_settings, compiler.Compiler.compile
 
         def compile_and_keep(self: Any, *args: Any, **kwargs: Any) -> Any:
-            module = compile(self, *args, **kwargs)
+            for ptx in Path(dumps).glob("*.ptx"):  # of a compilation that failed
+                ptx.unlink()
+            module = _compile(self, *args, **kwargs)
             for ptx in Path(dumps).glob("*.ptx"):
                 keep_ptx(module, ptx.read_bytes())
-                ptx.unlink()
             return module
 
         def apply_and_keep(options: Any, settings: Any, name: str) -> None:
             options.options[compiler.KeepPTX].value = True
             options.options[compiler.DumpDir].value = dumps
-            apply(options, settings, name)
+            _apply(options, settings, name)
 
         stack.enter_context(mock.patch.object(compiler.CompileOptions, "apply_envar_settings", apply_and_keep))
         stack.enter_context(mock.patch.object(compiler.Compiler, "compile", compile_and_keep))
+        CuTeDSL._get_dsl()  # before CUTE_DSL_ARCH is set: CuTe DSL reads the variable once
+        for dsl in DSLSingletonMeta._instances.values():
+            # `arch` is a property; a patch of it would end with the variable's value.
+            stack.enter_context(mock.patch.multiple(dsl.envar, _arch=arch, shared_libs=library))
         quack = str(folders.cache() / "quack" / arch)  # QuACK's names of compiled kernels do not tell GPUs apart
         names = {"CUTE_DSL_ARCH": arch, "CUTE_DSL_LIBS": library, "QUACK_CACHE_DIR": quack}
         stack.enter_context(mock.patch.dict(os.environ, names))
         if "quack.cache" in sys.modules:
             stack.enter_context(mock.patch.object(sys.modules["quack.cache"], "CACHE_DIR", quack))
-        CuTeDSL._get_dsl()
-        for dsl in DSLSingletonMeta._instances.values():
-            stack.enter_context(mock.patch.multiple(dsl.envar, arch=arch, shared_libs=library))
         yield
 
 
@@ -127,6 +131,7 @@ def _running(spec: Device) -> Iterator[None]:
 
     def raising(run: Callable[..., Any]) -> Callable[..., Any]:
         def run_and_raise(*args: Any, **kwargs: Any) -> Any:
+            ERRORS.clear()
             try:
                 return run(*args, **kwargs)
             except Exception:
@@ -137,7 +142,7 @@ def _running(spec: Device) -> Iterator[None]:
         return run_and_raise
 
     def clusters(info: Any, cluster_size: int, stream: Any = None) -> int:
-        return int(spec.sms // cluster_size)
+        return TIMINGS[spec.name].clusters(cluster_size)
 
     def load(function: Any) -> list[Any]:
         """Loads the kernels; returns no handle, since the driver does not know it and could not free it."""

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tvm_ffi
 from tvm_ffi.libinfo import find_libtvm_ffi
 
 from warpwright import folders
 from warpwright.errors import UsageError
-from warpwright.interop import cuda_bindings
 from warpwright.interop.memory import Memory
-from warpwright.isa.operands import bits_of
-from warpwright.ptx.nodes import Variable
+from warpwright.programs.attributes import device_attributes
+from warpwright.run.arguments import nbytes_of, value_of
 from warpwright.run.launch import Entry, PtxModule, load_ptx
+from warpwright.vgpu.program.decode import static_shared
 
 __all__ = ["ERRORS", "Calls", "Functions", "keep_ptx"]
 
@@ -32,6 +32,10 @@ FATBIN = (0xBA55ED50).to_bytes(4, "little")
 HEADER = 16  # bytes of a fatbin before its content
 CLUSTER = 4  # cudaLaunchAttributeClusterDimension
 STATIC_SMEM, MOST_THREADS = 1, 0  # CUfunction_attribute
+_OVER = (
+    "given a function that CuTe DSL compiled inside virtual(), after its context; call it inside, or compile it again"
+)
+_handles = itertools.count(1)
 
 ERRORS: list[BaseException] = []  # the error of the last call; TVM FFI makes an object of the class that it knows
 tvm_ffi.register_error(RAISED, type("Raised", (), {"__new__": lambda kind, message: ERRORS.pop()}))
@@ -63,6 +67,7 @@ _CALLS = {
     "kernel": ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Pointer), _Pointer, ctypes.c_char_p),
     "attribute": ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int), ctypes.c_int),
     "kernel_attribute": ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int), ctypes.c_int, _Pointer),
+    "occupancy": ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int), _Pointer, ctypes.c_int, ctypes.c_size_t),
     "launch": ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Config), _Pointer, ctypes.POINTER(_Pointer)),
 }
 
@@ -76,13 +81,13 @@ class Functions(ctypes.Structure):
 class Calls:
     """What host code asks the CUDA runtime, answered for the virtual GPU of a `Session`.
 
-    Handles of libraries and kernels are positions in the lists, from 1 on. ``session`` is None after its context.
+    Handles of libraries and kernels are numbers from 1 on, each of one session. ``session`` is None after its context.
     """
 
     def __init__(self, session: Any) -> None:
         self.session: Any = session
-        self.modules: list[PtxModule] = []
-        self.entries: list[Entry] = []
+        self.modules: dict[int, PtxModule] = {}
+        self.entries: dict[int, Entry] = {}
         self.raise_in_ffi = ctypes.CDLL(find_libtvm_ffi()).TVMFFIErrorSetRaisedFromCStr
 
     def functions(self) -> Functions:
@@ -93,10 +98,7 @@ class Calls:
         def guarded(*args: Any) -> int:
             try:
                 if self.session is None:
-                    raise UsageError(
-                        "given a function that CuTe DSL compiled inside virtual(), after its context; call it inside, "
-                        "or compile it again"
-                    )
+                    raise UsageError(_OVER)
                 call(*args)
             except BaseException as error:
                 ERRORS[:] = [error]
@@ -108,37 +110,50 @@ class Calls:
 
     def load(self, library: Any, binary: int) -> None:
         """Load the PTX of a library of kernels (``cudaLibraryLoadData``)."""
-        self.modules.append(load_ptx(_ptx_of(_fatbin(binary))))
-        library[0] = len(self.modules)
+        library[0] = next(_handles)
+        self.modules[library[0]] = load_ptx(_ptx_of(_fatbin(binary)))
 
     def kernel(self, kernel: Any, library: int, name: bytes) -> None:
         """Find a kernel of a library (``cudaLibraryGetKernel``)."""
-        self.entries.append(self.modules[library - 1][name.decode()])
-        kernel[0] = len(self.entries)
+        kernel[0] = next(_handles)
+        self.entries[kernel[0]] = self.modules[library][name.decode()]
+
+    def _entry(self, kernel: int) -> Entry:
+        if kernel not in self.entries:
+            raise UsageError(_OVER)
+        return self.entries[kernel]
 
     def attribute(self, value: Any, attribute: int) -> None:
         """Tell an attribute of the device (``cudaDeviceGetAttribute``)."""
-        known = cuda_bindings.attributes(self.session.device.spec)
+        known = device_attributes(self.session.device.spec)
         if attribute not in known:
             raise UsageError(f"CuTe DSL asks for attribute {attribute} of the device; expected one of {sorted(known)}")
         value[0] = known[attribute]
 
     def kernel_attribute(self, value: Any, attribute: int, kernel: int) -> None:
         """Tell an attribute of a kernel (``cuKernelGetAttribute``)."""
-        known = {STATIC_SMEM: 0, MOST_THREADS: self.session.device.spec.max_threads_per_block}
+        entry = self._entry(kernel)
+        smem, threads = static_shared(entry.module, entry.name), self.session.device.spec.max_threads_per_block
+        known = {STATIC_SMEM: smem, MOST_THREADS: threads}
         if attribute not in known:
             raise UsageError(f"CuTe DSL asks for attribute {attribute} of a kernel; expected one of {sorted(known)}")
         value[0] = known[attribute]
 
+    def occupancy(self, count: Any, kernel: int, threads: int, smem: int) -> None:
+        """Tell how many CTAs fit on an SM (``cudaOccupancyMaxActiveBlocksPerMultiprocessor``), whatever registers they
+        take."""
+        entry, limits = self._entry(kernel), self.session.device.spec.limits
+        used = static_shared(entry.module, entry.name) + smem + limits.smem_reserved_per_block
+        count[0] = limits.fitting_ctas(threads, used)
+
     def launch(self, config: Any, kernel: int, args: Any) -> None:
         """Launch a kernel (``cudaLaunchKernelExC``); its arguments are known by their bytes only."""
-        entry, shape, memory = self.entries[kernel - 1], config.contents, Memory()
-        given = [ctypes.string_at(args[at], _nbytes(param)) for at, param in enumerate(entry.function.params)]
-        for data in given:
-            memory.find(data)
+        entry, shape, memory = self._entry(kernel), config.contents, Memory()
+        given = [ctypes.string_at(args[at], nbytes_of(param)) for at, param in enumerate(entry.function.params)]
+        memory.find(given)
         self.session.launch(
             entry,
-            [_value(param, data) for param, data in zip(entry.function.params, given, strict=True)],
+            [value_of(param, data) for param, data in zip(entry.function.params, given, strict=True)],
             grid=tuple(shape.grid),
             block=tuple(shape.block),
             cluster=_cluster(shape),
@@ -153,17 +168,6 @@ def _cluster(config: _Config) -> tuple[int, ...]:
     attributes = ctypes.cast(config.attributes, ctypes.POINTER(_Attribute * config.count)).contents
     sizes = (tuple(each.value[:3]) for each in attributes if each.id == CLUSTER)
     return next(sizes, (1, 1, 1))
-
-
-def _nbytes(param: Variable) -> int:
-    return bits_of(param.type) // 8 * int(np.prod(param.dims, dtype=int))
-
-
-def _value(param: Variable, data: bytes) -> Any:
-    """Returns the bytes of a parameter as `ww.launch` takes them."""
-    if param.dims:
-        return data
-    return np.frombuffer(data, f"{'f' if param.type[0] == 'f' else 'u'}{len(data)}")[0]
 
 
 def _fatbin(binary: int) -> bytes:

@@ -1,7 +1,7 @@
 /* The functions of CuTe DSL's runtime library (libcute_dsl_runtime.so) that compiled host code calls, for a virtual GPU.
 
    Host code loads a library of kernels, asks for kernels and attributes, and launches. `warpwright.interop.cute` serves
-   these five calls; all others have nothing to do. A call that fails returns FAILED: the error is Python's already.
+   these six calls; all others have nothing to do. A call that fails returns FAILED: the error is Python's already.
 
    Each function has a second name that begins with W: object code gets that one, which NVIDIA's library, if the process
    has loaded it, does not have. */
@@ -18,6 +18,7 @@ struct calls {
   int (*kernel)(void **kernel, void *library, const char *name);
   int (*attribute)(int *value, int attribute);
   int (*kernel_attribute)(int *value, int attribute, void *kernel);
+  int (*occupancy)(int *count, void *kernel, int threads, size_t smem);
   int (*launch)(const void *config, void *kernel, void **args);
 };
 
@@ -53,7 +54,7 @@ int _cudaGetDeviceCount(int *count) { return set(count, 1); }
 int _cudaGetDevice(int *device) { return set(device, 0); }
 int _cuDeviceGet(int *device, int ordinal) { return set(device, ordinal); }
 int _cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *count, void *kernel, int threads, size_t smem) {
-  return set(count, 1);
+  return warpwright_calls.occupancy(count, kernel, threads, smem);
 }
 
 int _cudaSetDevice(int device) { return SUCCESS; }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import gc
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,11 +35,12 @@ class Memory:
             self._add(tensor)
         return int(value.data_ptr())
 
-    def find(self, data: bytes) -> None:
-        """Add the tensors whose addresses are among the 64-bit words of ``data``: those of structs and tensor maps."""
+    def find(self, params: Sequence[bytes]) -> None:
+        """Add the tensors whose addresses are 64-bit words of parameters: those of structs and tensor maps too."""
         tensors = sorted(living(), key=lambda tensor: tensor.untyped_storage().data_ptr())
         starts = [tensor.untyped_storage().data_ptr() for tensor in tensors]
-        for word in np.frombuffer(data[: len(data) // 8 * 8], np.uint64).tolist():
+        words = b"".join(data[: len(data) // 8 * 8] for data in params)
+        for word in np.frombuffer(words, np.uint64).tolist():
             at = bisect.bisect_right(starts, word) - 1
             if at >= 0 and word <= starts[at] + tensors[at].untyped_storage().nbytes():
                 self._add(tensors[at])

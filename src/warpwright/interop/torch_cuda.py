@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from warpwright.targets import Device
 
-__all__ = ["OnCpu", "capability", "opened", "start"]
+__all__ = ["OnCpu", "opened", "start"]
 
 
 IS_CUDA = torch.Tensor.is_cuda.__get__
@@ -41,7 +41,7 @@ class OnCpu(TorchFunctionMode):  # type: ignore[misc]
         if func is torch.Tensor.cuda:
             return args[0]
         if func == IS_CUDA:
-            return True
+            return args[0].device.type == "cpu"
         args = tuple(_on_cpu(value) for value in args)
         return func(*args, **{key: _on_cpu(value) for key, value in (kwargs or {}).items()})
 
@@ -63,16 +63,10 @@ class Event:
         return 1e3 * (end.at - self.at)
 
 
-def capability(spec: Device) -> tuple[int, int]:
-    """Returns the compute capability of a device: (10, 0) for sm_100a."""
-    major, minor = divmod(int("".join(filter(str.isdigit, spec.arch))), 10)
-    return major, minor
-
-
 def stand_ins(spec: Device) -> dict[str, Any]:
     """Returns the functions of ``torch.cuda`` for one device, the virtual one."""
     stream = SimpleNamespace(cuda_stream=0, synchronize=lambda: None, wait_stream=lambda other: None)
-    major, minor = capability(spec)
+    major, minor = spec.capability
     properties = SimpleNamespace(
         name=spec.name,
         major=major,

@@ -1,6 +1,6 @@
 """A driver of Triton whose GPU is a virtual one: it launches the PTX that Triton compiles, Gluon's too.
 
-Triton compiles for the driver's target, loads the kernel by the driver's ``utils`` and launches it by its
+Triton compiles for the driver's target, loads the kernel by the driver's ``utils`` and launches it with its
 ``launcher_cls`` (``triton.backends.driver``). The arguments of a kernel are those of its signature without constants,
 then the addresses of two scratch memories.
 """
@@ -8,6 +8,7 @@ then the addresses of two scratch memories.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from types import SimpleNamespace
@@ -22,11 +23,11 @@ from triton.runtime import _allocation
 from triton.runtime.cache import get_cache_manager
 
 from warpwright.errors import UsageError
-from warpwright.interop import torch_cuda
 from warpwright.interop.memory import Memory, whole
 from warpwright.layout.tensor_map import SWIZZLES, TensorMap
 from warpwright.layout.tensor_map_bytes import TYPES
 from warpwright.run.launch import Entry, load_ptx
+from warpwright.targets import TIMINGS
 from warpwright.types import tf32
 
 __all__ = ["Driver", "opened"]
@@ -40,8 +41,8 @@ class Driver(DriverBase):  # type: ignore[misc]
     def __init__(self, session: Any) -> None:
         self.session = session
         spec = session.device.spec
-        self.capability = torch_cuda.capability(spec)
-        self.number = 10 * self.capability[0] + self.capability[1]
+        self.capability: tuple[int, int] = spec.capability
+        self.number: int = 10 * self.capability[0] + self.capability[1]
         self.utils = SimpleNamespace(
             load_binary=lambda name, binary, shared, device: (name, name, 0, 0, spec.max_threads_per_block),
             unload_module=lambda module: None,
@@ -52,7 +53,7 @@ class Driver(DriverBase):  # type: ignore[misc]
                 "warpSize": 32,
                 "sm_clock_rate": 1000 * spec.clock_mhz,
             },
-            cuOccupancyMaxActiveClusters=lambda *_: spec.sms,
+            cuOccupancyMaxActiveClusters=lambda function, smem, *shape: TIMINGS[spec.name].clusters(math.prod(shape)),
         )
 
     def launcher_cls(self, source: Any, metadata: Any) -> Launcher:
@@ -194,15 +195,22 @@ def _descriptor(value: Any, meta: dict[str, Any] | None, memory: Memory) -> list
     packed = 2 if meta["fp4_padded"] else 1
     nbytes = meta["elem_size"]
     tensor_map = TensorMap(
-        _from(value.base).view(element.dtype),
+        _from(value.base).view(element.dtype or np.uint8),
         meta["block_size"],
-        swizzle=SWIZZLES[meta["swizzle"]],
+        swizzle=tuple(SWIZZLES)[meta["swizzle"]],
         fill="nan" if nan else "zero",
         dims=[shape[-1] * packed, *shape[-2::-1]],
         strides=[stride * nbytes for stride in strides[-2::-1]],
         dtype=element,
+        **(_of_images(value) if meta.get("is_im2col") else {}),
     )
     return [tensor_map, *shape, *strides]
+
+
+def _of_images(value: Any) -> dict[str, Any]:
+    """Returns what a TensorMap takes of a TensorDescriptorIm2Col besides."""
+    corners = value.pixel_box_lower_corner, value.pixel_box_upper_corner
+    return {"element_strides": value.element_strides or [1] * len(value.shape), "corners": corners}
 
 
 def _from(tensor: torch.Tensor) -> np.ndarray[Any, Any]:

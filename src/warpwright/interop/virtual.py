@@ -1,62 +1,30 @@
-"""`virtual`: kernels of Triton, Gluon and CuTe DSL run on a virtual GPU, without a GPU or a change of the program."""
+"""`virtual`: kernels of Triton, Gluon, CuTe DSL and cuda.core run on a virtual GPU, without a GPU or a change of the
+program."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from warpwright.errors import UsageError
-from warpwright.gpu import Device
-from warpwright.run.check import check
 from warpwright.run.devices import device
-from warpwright.run.launch import Entry, launch
-from warpwright.run.profile import profile
-from warpwright.vgpu.checks.findings import Verdict
+from warpwright.run.session import Session
 
-__all__ = ["Launched", "Session", "virtual"]
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """One launch of a foreign kernel: its name, its grid in CTAs, and what was asked for: verdict, predicted time."""
-
-    name: str
-    grid: tuple[int, ...]
-    verdict: Verdict | None
-    time_us: float | None
-
-
-@dataclass
-class Session:
-    """What runs inside `virtual`: the device, what each launch is asked for, and the launches so far."""
-
-    device: Device
-    check: bool = False
-    profile: bool = False
-    launches: list[Launched] = field(default_factory=list)
-
-    def launch(self, entry: Entry, args: Sequence[Any], **how: Any) -> Launched:
-        """Run a kernel; check and profile it before, on copies of its memory, if the session does so."""
-        given = {**how, "args": args, "device": self.device}
-        verdict = check(entry, **given) if self.check else None
-        time_us = profile(entry, **given).time_us if self.profile else None
-        launch(entry, **given)
-        done = Launched(entry.name, how["grid"], verdict, time_us)
-        self.launches.append(done)
-        return done
+__all__ = ["serve", "virtual"]
 
 
 @contextlib.contextmanager
 def virtual(name: str = "b200", *, check: bool = False, profile: bool = False) -> Iterator[Session]:
-    """Run kernels of Triton, Gluon and CuTe DSL on a virtual GPU inside the context: ``with virtual("h200"): f(x)``.
+    """Run kernels of Triton, Gluon, CuTe DSL and cuda.core on a virtual GPU inside the context: ``with virtual("h200"):
+    f(x)``.
 
     ``name`` is one of ``b200``, ``gb200`` (sm_100a), ``h200`` (sm_90a) and ``rtx5090`` (sm_120a). Tensors are torch's
     on the CPU. torch's device "cuda" is the CPU inside the context, so programs that name it run unmodified, and so do
@@ -64,24 +32,48 @@ def virtual(name: str = "b200", *, check: bool = False, profile: bool = False) -
     process that calls them has one device. With ``check`` each launch gets a verdict, with ``profile`` a predicted
     time; ``launches`` of the session that the context returns has both. Triton's autotuner compares predicted times.
 
-    Raises UsageError without torch, without Triton and CuTe DSL, without the C compiler that CuTe DSL's host code
-    needs once, or for another name.
+    Programs of cuda.core and ``cuda.bindings.driver`` find a CUDA driver that has the virtual GPU alone, until the
+    process ends. Kernels take their memory, or torch's tensors. The context must begin before they load NVRTC. On a
+    machine with a GPU only ``warpwright run`` serves them, for a process has one CUDA driver.
+
+    Raises UsageError without torch and one of Triton and CuTe DSL if cuda.core is not installed either, without the C
+    compiler that CuTe DSL and cuda.core need once, or for another name.
     """
-    missing = [library for library in ("torch", *_DOORS) if find_spec(library) is None]
-    if "torch" in missing or len(missing) == len(_DOORS):
-        raise UsageError(
-            "virtual() runs kernels of Triton and CuTe DSL on tensors of torch; expected torch and one of them; "
-            "pip install torch triton nvidia-cutlass-dsl"
-        )
-    session = Session(device(name), check, profile)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(import_module("warpwright.interop.torch_cuda").opened(session))
-        for library, door in _DOORS.items():
-            _open(stack, session, library, door)
+    with serve(Session(device(name), check, profile)) as session:
         yield session
 
 
-_DOORS = {"triton": "triton", "cutlass": "cute"}  # the modules here that serve a library
+@contextlib.contextmanager
+def serve(session: Session, whole_process: bool = False) -> Iterator[Session]:
+    """Run kernels of Triton, Gluon, CuTe DSL and cuda.core on the session's virtual GPU inside the context.
+    ``whole_process``: the process uses no other GPU. Raises as `virtual` does."""
+    found = [library for library in _DOORS if _is_installed(library)]
+    if GPU.exists() and not whole_process and BINDINGS in found:
+        found.remove(BINDINGS)
+    tensors = _is_installed("torch")
+    if not (found if tensors else BINDINGS in found):
+        raise UsageError(
+            "virtual() runs kernels of Triton and CuTe DSL on tensors of torch, and kernels of cuda.core; expected one "
+            "of these packages: pip install torch triton nvidia-cutlass-dsl, or pip install cuda-core"
+        )
+    with contextlib.ExitStack() as stack:
+        if tensors:
+            stack.enter_context(import_module("warpwright.interop.torch_cuda").opened(session))
+        for library in found:
+            _open(stack, session, library, _DOORS[library])
+        yield session
+
+
+GPU = Path("/dev/nvidiactl")  # NVIDIA's driver
+BINDINGS = "cuda.bindings.driver"  # cuda.core imports it
+_DOORS = {BINDINGS: "driver", "triton": "triton", "cutlass": "cute"}  # the modules here that serve a library
+
+
+def _is_installed(library: str) -> bool:
+    try:
+        return library in sys.modules or find_spec(library) is not None
+    except ModuleNotFoundError:  # of the package around it
+        return False
 
 
 def _open(stack: contextlib.ExitStack, session: Session, library: str, door: str) -> None:
@@ -109,7 +101,8 @@ class _AtImport(MetaPathFinder):
             return None
         self.name = ""
         spec = find_spec(fullname)
-        assert spec is not None and spec.loader is not None
+        if spec is None or spec.loader is None:
+            return None
         run = spec.loader.exec_module
 
         def run_and_call(module: ModuleType) -> None:

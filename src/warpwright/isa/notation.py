@@ -261,7 +261,7 @@ def _read_unordered(groups: tuple[Group, ...], words: tuple[str, ...]) -> dict[s
 
 def _may_precede(modifier: Modifier, words: tuple[str, ...], at: int) -> bool:
     """Whether ``words[at]`` may be read before the words in front of it."""
-    if modifier.slot == "action" or (words[at] in _FIXED and modifier.slot != "cmp"):
+    if modifier.slot in ("action", "matrix") or (words[at] in _FIXED and modifier.slot != "cmp"):
         return at == 0
     kind = _order_class(words[at])
     return not kind or kind not in map(_order_class, words[:at])

@@ -50,6 +50,7 @@ SETS = {
     "M64_K256": "|".join(f"m64n{n}k256" for n in (8, 16, 24, *range(32, 257, 16))),
     "FP8": "e4m3|e5m2",
     "INT8": "s8|u8",
+    "K16": "m16n16k16|m8n32k16|m32n8k16",
 }
 
 TAILS = {
@@ -94,6 +95,8 @@ TAILS = {
         ".completion=mbarrier::complete_tx::bytes{.multicast=multicast::cluster}.group=GROUP{.hint=L2::cache_hint}",
     ),
     "TO_GLOBAL": (".completion=bulk_group{.hint=L2::cache_hint}",),
+    "BYTES": (".atype=s8.btype=s8", ".atype=u8.btype=u8"),
+    "NIBBLES": (".atype=s4.btype=s4", ".atype=u4.btype=u4"),
     "CLAMP": ("{.relu}{.satfinite}", ".satfinite.relu"),
     "INTEGERS": (
         ".cmp=CMP_SIGNED{.bool=BOOL}.dtype=SETTYPE.type=s16|s32|s64",

@@ -180,15 +180,16 @@ def _mn_major(i_bytes: IntArray, k: IntArray, lbo: int, sbo: int, mode: Mode) ->
 def operand_addresses(desc: SmemDescriptor, rows: int, k: int, elem_bytes: int, major: str = "k") -> IntArray:
     """Returns the physical shared-memory address of every operand element, shape (rows, k), after the swizzle.
 
-    The swizzle pattern starts ``base_offset`` × 128 bytes after a multiple of its period (measured on an H200). Raises
-    DescriptorError as ``element_offsets`` does, and for a tcgen05 descriptor with a nonzero base offset, which has not
-    been measured.
+    The swizzle pattern starts ``base_offset`` × 128 bytes after a multiple of its period (measured on an H200). Without
+    a swizzle the base offset has no meaning (PTX ISA 9.1 section 9.7.15.5.1; CuTe DSL's descriptors say so too, and
+    Triton sets it there). Raises DescriptorError as ``element_offsets`` does, and for a tcgen05 descriptor with a
+    nonzero base offset and a swizzle, which has not been measured.
     """
     offsets = element_offsets(desc, rows, k, elem_bytes, major)
     if desc.base_offset and desc.version == 0:
         shift = 128 * desc.base_offset
         return swizzle(desc.start + offsets - shift, desc.swizzle) + shift
-    if desc.base_offset:
+    if desc.base_offset and desc.swizzle:
         raise DescriptorError(
             f"given base offset {desc.base_offset}; expected 0; start the swizzle pattern at a multiple of "
             f"{period(desc.swizzle)} bytes"

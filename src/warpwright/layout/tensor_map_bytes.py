@@ -1,6 +1,6 @@
 """The 128 bytes of a tensor map (``CUtensorMap``): one table of their bit fields, read in both directions.
 
-NVIDIA does not document the layout. Sources: 363 maps of the CUDA driver 13.0 (`tests/conformance/tensor_maps.py`), and
+NVIDIA does not document the layout. Sources: 429 maps of the CUDA driver 13.0 (`tests/conformance/tensor_maps.py`), and
 what ptxas 13.0 makes of ``tensormap.replace`` (PTX ISA 9.1 section 9.7.9.28), loads and stores of these bits.
 """
 
@@ -11,11 +11,13 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from warpwright.errors import UsageError
 from warpwright.layout.tensor_map import FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES, TensorMap
-from warpwright.types import Scalar, bf16, f16, f32, f64, s32, s64, tf32, u8, u16, u32, u64
+from warpwright.types import PACKED, Scalar, bf16, f16, f32, f64, s32, s64, tf32, u8, u16, u32, u64
 
-__all__ = ["MAP_BYTES", "USED_BYTES", "MapFields", "decode", "encode", "fields_of", "replace", "tensor_of"]
+__all__ = ["IM2COL", "MAP_BYTES", "USED_BYTES", "MapFields", "decode", "encode", "fields_of", "replace", "tensor_of"]
 
 MAP_BYTES = 128
 USED_BYTES = 64  # that have fields
@@ -23,12 +25,14 @@ USED_BYTES = 64  # that have fields
 
 class _Field(NamedTuple):
     """Where a field has its bits. ``parts``: the first bit, the number of bits, the distance to the bits of the next
-    dimension; low bits first. The bits are ``value / unit - less``; ``axes``: dimensions, 0 for a single value."""
+    dimension; low bits first. The bits are ``value / unit - less``, of a ``signed`` field in two's complement;
+    ``axes``: dimensions, 0 for a single value."""
 
     parts: tuple[tuple[int, int, int], ...]
     axes: int = 0
     less: int = 0
     unit: int = 1
+    signed: bool = False
 
     def read(self, number: int, axis: int = 0) -> int:
         """Returns the field's value in a map's bytes as one little-endian number."""
@@ -36,6 +40,8 @@ class _Field(NamedTuple):
         for first, width, apart in self.parts:
             bits |= (number >> (first + axis * apart) & ((1 << width) - 1)) << shift
             shift += width
+        if self.signed:
+            bits -= bits >> shift - 1 << shift
         return (bits + self.less) * self.unit
 
     def write(self, number: int, value: int, axis: int = 0) -> int:
@@ -50,11 +56,19 @@ class _Field(NamedTuple):
 
     def legal(self, value: int) -> bool:
         """Whether the field has bits for a value."""
-        return value % self.unit == 0 and self.less * self.unit <= value <= self.largest
+        return value % self.unit == 0 and self.smallest <= value <= self.largest
+
+    @property
+    def smallest(self) -> int:
+        return (self.less - (1 << self._bits - 1 if self.signed else 0)) * self.unit
 
     @property
     def largest(self) -> int:
-        return ((1 << sum(width for _, width, _ in self.parts)) - 1 + self.less) * self.unit
+        return ((1 << self._bits - self.signed) - 1 + self.less) * self.unit
+
+    @property
+    def _bits(self) -> int:
+        return sum(width for _, width, _ in self.parts)
 
 
 FIELDS = {
@@ -75,11 +89,27 @@ FIELDS = {
     "steps": _Field(((416, 3, 3),), axes=5, less=1),
     "box": _Field(((440, 8, 8),), axes=5, less=1),
 }
+IM2COL = 1  # the version of maps of im2col mode, which have other fields in the place of the box
+
+
+def _table(version: int, rank: int) -> dict[str, _Field]:
+    """Returns the fields of a map; the corners of im2col mode share 16 bits each, whatever their number."""
+    if version != IM2COL:
+        return FIELDS
+    width, axes = 16 // (rank - 2), rank - 2
+    return {name: field for name, field in FIELDS.items() if name != "box"} | {
+        "channels": _Field(((440, 8, 0),), less=1),
+        "lower": _Field(((448, width, width),), axes=axes, signed=True),
+        "upper": _Field(((464, width, width),), axes=axes, signed=True),
+        "pixels": _Field(((480, 10, 0),), less=1),
+    }
+
+
 # Element types by their codes in tensormap.replace: the type, and the fields that the code sets.
-TYPES: tuple[tuple[type[Scalar] | str, dict[str, int]], ...] = (
+TYPES: tuple[tuple[type[Scalar], dict[str, int]], ...] = (
     *((scalar, {"type": code}) for code, scalar in enumerate((u8, u16, u32, s32, u64, s64, f16, f32, f32, f64, bf16))),
     *((tf32, {"type": code, "tf32": 1}) for code in (7, 8)),
-    *((f"packed {name}", {"type": code}) for code, name in enumerate(("b4x16", "b4x16_p64", "b6x16_p32"), 11)),
+    *((scalar, {"type": code}) for code, scalar in enumerate(PACKED, 11)),
 )
 TYPES_OF_DRIVER = (0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 8, 11, 12, 13, 14, 15)  # their codes by CUtensorMapDataType
 _VALUES = {
@@ -99,7 +129,8 @@ _CODES: dict[str, tuple[dict[str, int], ...]] = {
 
 class MapFields(NamedTuple):
     """The fields of a tensor map, named as in `FIELDS`. Tuples are innermost dimension first, with ``rank`` entries;
-    ``strides`` (bytes) with one fewer. ``version`` is 2 in the maps of CuTe DSL 4.8."""
+    ``strides`` (bytes) with one fewer. ``version`` is 2 in the maps of CuTe DSL 4.8, `IM2COL` in those of im2col mode:
+    then ``box`` is (channels, pixels), and ``corners`` are the lower and the upper corner."""
 
     address: int
     rank: int
@@ -117,6 +148,7 @@ class MapFields(NamedTuple):
     flag: int = 0
     swizzle_96B: int = 0
     version: int = 0
+    corners: tuple[tuple[int, ...], ...] = ()
 
 
 @lru_cache(maxsize=4096)
@@ -125,9 +157,11 @@ def encode(fields: MapFields) -> bytes:
 
     Raises UsageError for a value without bits.
     """
-    number = 0
-    for name, field in FIELDS.items():
-        value = getattr(fields, name)
+    number, values = 0, fields._asdict()
+    if fields.version == IM2COL:
+        values |= zip(("channels", "pixels", "lower", "upper"), (*fields.box, *fields.corners), strict=True)
+    for name, field in _table(fields.version, fields.rank).items():
+        value = values[name]
         for axis, each in enumerate(value if field.axes else (value,)):
             _check(name, field, each)
             number = field.write(number, each, axis)
@@ -137,34 +171,43 @@ def encode(fields: MapFields) -> bytes:
 def _second_half(fields: MapFields) -> bytes:
     """Returns what the driver writes after the fields: bytes of a box (steps round down), and the alignment in shared
     memory. Copies need neither: CuTe DSL writes no second half."""
-    scalar = TYPES[fields.type][0] if fields.type < len(TYPES) else ""
-    nbytes = 0 if isinstance(scalar, str) else scalar.nbytes
-    box = nbytes * prod(extent // step for extent, step in zip(fields.box, fields.steps, strict=True))
+    bits = next((scalar.bits for scalar, changes in TYPES if changes["type"] == fields.type), 0)
+    steps = (1, 1) if fields.version == IM2COL else fields.steps
+    box = bits * prod(extent // step for extent, step in zip(fields.box, steps, strict=True)) // 8
     words = box & 0xFFFF_FFFF, 0, 16 if not fields.swizzle else 128 << fields.swizzle
     return struct.pack("<3I", *words).ljust(MAP_BYTES - USED_BYTES, b"\0")
 
 
 def decode(raw: bytes) -> MapFields:
-    """Returns the fields of 128 bytes. Raises UsageError for bytes that are no tensor map of tile mode."""
+    """Returns the fields of 128 bytes. Raises UsageError for bytes that are no tensor map."""
     _require(len(raw) == MAP_BYTES, f"{len(raw)} bytes", f"{MAP_BYTES}, a tensor map")
     number = int.from_bytes(raw, "little")
     rank, version = FIELDS["rank"].read(number), FIELDS["version"].read(number)
     _require(rank <= 5, f"a tensor map of {rank} dimensions{_place('rank')}", "1 to 5")
     _require(
-        version in (0, 2),
+        version in (0, IM2COL, 2),
         f"a tensor map of kind {version}{_place('version')}",
-        "0, or 2 as CuTe DSL writes it; 1 is a map of im2col mode, and other bytes are no tensor map",
+        "0, 1 for im2col mode, or 2 as CuTe DSL writes it; other bytes are no tensor map",
+    )
+    _require(
+        version != IM2COL or rank >= 3,
+        f"a tensor map of im2col mode with {rank} dimensions{_place('rank')}",
+        "3 to 5",
     )
     found: dict[str, Any] = {}
-    for name, field in FIELDS.items():
-        axes = range(rank - (name == "strides"))
+    for name, field in _table(version, rank).items():
+        axes = range(min(field.axes, rank - (name == "strides")))
         found[name] = tuple(field.read(number, axis) for axis in axes) if field.axes else field.read(number)
+    if version == IM2COL:
+        found["box"] = found.pop("channels"), found.pop("pixels")
+        found["corners"] = found.pop("lower"), found.pop("upper")
     return MapFields(**found)
 
 
 def fields_of(tensor: TensorMap, address: int) -> MapFields:
     """Returns the fields of a tensor map over the memory at ``address``."""
     assert tensor.dtype.tma is not None
+    mode = SWIZZLES[tensor.swizzle]
     return MapFields(
         address,
         tensor.rank,
@@ -173,9 +216,12 @@ def fields_of(tensor: TensorMap, address: int) -> MapFields:
         steps=tensor.elem_strides,
         box=tensor.box,
         interleave=INTERLEAVES.index(tensor.interleave),
-        swizzle=SWIZZLES.index(tensor.swizzle),
+        swizzle=min(mode, 3),
+        atom=max(mode - 3, 0),
         fill=FILLS.index(tensor.fill),
         l2_promotion=L2_PROMOTIONS.index(tensor.l2_promotion),
+        version=IM2COL if tensor.corners else 0,
+        corners=tensor.corners,
         **TYPES[TYPES_OF_DRIVER[tensor.dtype.tma]][1],
     )
 
@@ -186,16 +232,24 @@ def tensor_of(fields: MapFields, memory: Any) -> TensorMap:
     scalar = _scalar(fields)
     for name, count, expected in (
         ("swizzle_96B", 1, "0, a swizzle of 0 to 128 bytes"),
-        ("atom", 1, "0, swizzle atoms of 16 bytes"),
         ("interleave", len(INTERLEAVES), "0 to 2"),
     ):
         value = getattr(fields, name)
         _require(value < count, f"a tensor map with {name} {value}{_place(name)}", expected)
+    # PTX ISA 9.1 section 5.5.7 shows only in a figure which halves of 16 bytes atom 2 flips, so it is refused.
+    mode = {code: mode for mode, code in SWIZZLES.items()}.get(fields.swizzle + fields.atom)
+    _require(
+        mode is not None and (fields.swizzle == 3 or not fields.atom),
+        f"a tensor map with atom {fields.atom}{_place('atom')} and swizzle {fields.swizzle}{_place('swizzle')}",
+        "atom 0 (16 bytes), or with swizzle 3 atom 1 (32 bytes) or 3 (64 bytes)",
+    )
+    assert mode is not None
     _require(fields.address % 16 == 0, f"a tensor map over address 0x{fields.address:x}", "a multiple of 16 bytes")
+    size = max(scalar.nbytes, 1)
     return TensorMap(
-        memory[: len(memory) // scalar.nbytes * scalar.nbytes].view(scalar.dtype),
+        memory[: len(memory) // size * size].view(scalar.dtype or np.uint8),
         fields.box[::-1],
-        swizzle=SWIZZLES[fields.swizzle],
+        swizzle=mode,
         element_strides=fields.steps[::-1],
         fill=FILLS[fields.fill],
         interleave=INTERLEAVES[fields.interleave],
@@ -204,15 +258,16 @@ def tensor_of(fields: MapFields, memory: Any) -> TensorMap:
         strides=fields.strides,
         dtype=scalar,
         wraps=True,
+        corners=tuple(corner[::-1] for corner in fields.corners),
     )
 
 
 def _scalar(fields: MapFields) -> type[Scalar]:
     wanted = {"type": fields.type, **({"tf32": 1} if fields.tf32 else {})}
-    found = next((scalar for scalar, bits in TYPES if bits == wanted), str(fields.type))
-    if isinstance(found, str):
+    found = next((scalar for scalar, bits in TYPES if bits == wanted), None)
+    if found is None:
         where = f"{_place('type')} with tf32 {fields.tf32}{_place('tf32')}"
-        raise UsageError(f"given a tensor map of element type {found}{where}; expected one of 8 to 64 bits")
+        raise UsageError(f"given a tensor map of element type {fields.type}{where}; expected one of 4 to 64 bits")
     return found
 
 
@@ -246,7 +301,7 @@ def replace(raw: bytes, name: str, value: int, axis: int = 0) -> bytes:
 def _check(name: str, field: _Field, value: int) -> None:
     if not field.legal(value):
         unit = f"a multiple of {field.unit} from " if field.unit > 1 else ""
-        raise UsageError(f"{name} is given {value}; expected {unit}{field.less * field.unit} to {field.largest}")
+        raise UsageError(f"{name} is given {value}; expected {unit}{field.smallest} to {field.largest}")
 
 
 def _require(holds: bool, given: str, expected: str) -> None:

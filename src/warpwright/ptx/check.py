@@ -109,7 +109,7 @@ class _Module:
 
     def _initial(self, item: nodes.Variable, value: nodes.Operand) -> None:
         """Names in an initial value are variables or functions that are declared above."""
-        for part in value.items if isinstance(value, nodes.Vector) else (value,):
+        for part in dict.fromkeys(value.items) if isinstance(value, nodes.Vector) else (value,):
             if isinstance(part, nodes.Vector):
                 self._initial(item, part)
             elif isinstance(part, nodes.Reg | nodes.Symbol):

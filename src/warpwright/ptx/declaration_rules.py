@@ -128,7 +128,7 @@ def _check_value(item: nodes.Variable, value: nodes.Operand | None, dims: tuple[
     if isinstance(value, nodes.Vector):
         if not depth or (dims[0] and len(value.items) > dims[0]):
             raise Fault(item.line, item.name, f"{len(value.items)} initial values of {item.name}", _count(dims))
-        for each in value.items:
+        for each in dict.fromkeys(value.items):
             _check_value(item, each, dims[1:], depth - 1)
     elif depth:
         raise Fault(item.line, item.name, f"one initial value of {item.name}", "a list in braces")

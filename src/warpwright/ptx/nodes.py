@@ -248,7 +248,8 @@ Item = Instruction | Label | Loc | RegDecl | Variable | Directive | CallProto | 
 class Module:
     """A whole module: ``.version``, ``.target`` words (``("sm_100a", "debug")``), ``.address_size``, then the items.
 
-    ``source`` names the text in messages; equality ignores it.
+    ``source`` names the text in messages, and ``variables`` is the address of the first variable of the module, 0 if
+    the device may choose it; equality ignores both.
     """
 
     version: str
@@ -256,3 +257,4 @@ class Module:
     address_size: int
     items: tuple[Item, ...]
     source: str = field(default="<ptx>", compare=False)
+    variables: int = field(default=0, compare=False)

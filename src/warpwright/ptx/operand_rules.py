@@ -30,7 +30,7 @@ _GENERIC = frozenset({"", "global"})
 # Instructions of PTX that the table does not describe; the virtual GPU stops where it reaches one.
 _VIDEO = ("add", "sub", "absdiff", "min", "max", "shl", "shr", "mad", "set", "avrg")
 _OTHERS = frozenset(
-    {"tex", "tld4", "txq", "istypep", "suld", "sust", "sured", "suq", "wmma", "multimem"}
+    {"tex", "tld4", "txq", "istypep", "suld", "sust", "sured", "suq", "multimem"}
     | {f"v{name}{lanes}" for name in _VIDEO for lanes in ("", "2", "4")}
 )
 # Instructions of which the table has not every spelling.

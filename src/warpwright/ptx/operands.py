@@ -18,6 +18,7 @@ _OFFSET = "an integer offset"
 _REG = r"[%$_A-Za-z][\w$]*(?:\.\w+)*"
 _PLAIN_REG = re.compile(_REG, re.ASCII)
 _PLAIN_NUMBER = re.compile(rf"-?({NUMBER})", re.ASCII)
+_PLAIN_LIST = re.compile(rf"\s*({NUMBER}\s*(?:,\s*{NUMBER}\s*)*)\}}", re.ASCII)
 _PLAIN_ADDRESS = re.compile(rf"\[\s*({_REG})\s*(?:\+\s*(-?(?:0|[1-9]\d{{0,9}})))?\s*\]", re.ASCII)
 
 
@@ -44,11 +45,23 @@ def arguments(lexer: Lexer, close: str, read: Callable[[Lexer], Operand] = opera
 def initializer(lexer: Lexer) -> Operand:
     """Parse the value of an initialised variable: constants, symbol addresses, nested braces."""
     if lexer.accept("{"):
-        return Vector(arguments(lexer, "}", initializer))
+        return _plain_list(lexer) or Vector(arguments(lexer, "}", initializer))
     if starts_constant(lexer):
         value = constant(lexer)
         return _masked_symbol(lexer, value.text) if lexer.accept("(") else value
     return _symbol(lexer, _VALUE)
+
+
+def _plain_list(lexer: Lexer) -> Vector | None:
+    """Parse unsigned literals up to and including ``}``, as tables of 100,000 bytes have them; None for other lists."""
+    found = _PLAIN_LIST.match(lexer.text, lexer.pos)
+    words = "".join(found[1].split()).split(",") if found else []
+    values = {word: literal(word) for word in set(words)}
+    constants = {word: Imm(word, value) for word, value in values.items() if value is not None}
+    if found is None or len(constants) < len(values):
+        return None
+    lexer.seek(found.end())
+    return Vector(tuple(map(constants.__getitem__, words)))
 
 
 def _masked_symbol(lexer: Lexer, mask: str) -> Symbol:

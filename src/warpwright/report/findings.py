@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.markup import escape
 
+from warpwright.ptx.names import kernel_name
 from warpwright.report.format import base_name
-from warpwright.vgpu.checks.findings import Finding, Step, Verdict
+from warpwright.vgpu.checks.findings import Finding, Step, Verdict, causes, note_lines
+from warpwright.vgpu.checks.hang import page_lines
 
 __all__ = ["Location", "location_of", "locations_of", "shorten_paths", "verdict_lines"]
 
-COLOURS = {"clean": "green", "findings": "red", "incomplete": "yellow"}
+COLOURS = {"clean": "green", "notes": "green", "findings": "red", "incomplete": "yellow"}
+SHOWN = 4  # other lines of a cause
 _PTX_LINE = re.compile(r"PTX line (\d+)")
 _FILE_LINE = re.compile(r"(/[^\s:`()]+|[\w.-]+\.\w+):(\d+)")
 _LOCATION = re.compile(rf"\(((?:{_FILE_LINE.pattern})|PTX line \d+)\)|^((?:{_FILE_LINE.pattern})|PTX line \d+): ", re.M)
@@ -41,26 +44,25 @@ def locations_of(finding: Finding, source: Path | None = None) -> list[Location]
 
 
 def verdict_lines(verdict: Verdict, source: Path | None = None, command: str = "") -> Iterator[str]:
-    """Yields lines of text with markup; findings at the same source lines are shown once.
+    """Yields lines of text with markup; of the findings of one cause, one is shown.
 
     ``source`` is the PTX file, for PTX without line information of another source. ``command`` is the command that
     checks the launch, for the replay of a schedule.
     """
-    colour, coverage = COLOURS[verdict.kind], verdict.coverage
-    head = f"[bold]{escape(verdict.kernel)} on {verdict.device}: [{colour}]{verdict.kind}[/{colour}][/bold]"
-    yield f"{head}; {coverage.reached:,} of {coverage.present:,} instructions reached{verdict.schedules}"
-    groups: dict[object, list[Finding]] = {}
-    for finding in verdict.findings:
-        key = finding.rule.id, finding.message, frozenset(step.where for step in finding.steps)
-        groups.setdefault(key, []).append(finding)
-    for number, (finding, *others) in enumerate(groups.values(), 1):
+    colour, name = COLOURS[verdict.kind], escape(kernel_name(verdict.kernel))
+    head = f"[bold]{name} on {verdict.device}: [{colour}]{verdict.kind}[/{colour}][/bold]"
+    yield f"{head}{verdict.reach}{verdict.schedules}"
+    for number, cause in enumerate(causes(verdict.findings), 1):
+        finding, *others = (verdict.findings[at] for at in cause)
         yield ""
         yield f"[bold]{number}. {finding.rule.id}[/bold]: {escape(finding.rule.title)}"
-        for step in finding.steps:
+        for step in finding.steps if finding.hang is None else ():
             yield from _step(step, source)
         if others:
-            yield f"   [dim]and {len(others)} more at these lines; --json lists them[/dim]"
-        yield from (f"   {escape(shorten_paths(line.strip()))}" for line in finding.message.splitlines())
+            yield from _others(finding, others)
+        message = [shorten_paths(line.strip()) for line in finding.message.splitlines()]
+        told = message if finding.hang is None else page_lines(finding.hang)
+        yield from (f"   {escape(line)}" for line in told)
         if not finding.steps:
             yield from (f"      {_line(found)}" for found in locations_of(finding, source))
         if finding.seed:
@@ -71,12 +73,27 @@ def verdict_lines(verdict: Verdict, source: Path | None = None, command: str = "
     if verdict.reasons:
         yield ""
         yield from (f"[yellow]Incomplete:[/yellow] {escape(shorten_paths(reason))}" for reason in verdict.reasons)
+    yield from (f"[dim]{escape(shorten_paths(line))}[/dim]" for line in note_lines(verdict.notes))
+
+
+def _others(finding: Finding, others: Sequence[Finding]) -> Iterator[str]:
+    """Yields how many further findings have the same cause, and the other lines that they are at."""
+    places = dict.fromkeys((each.rule.id, *(step.where for step in each.steps)) for each in [finding, *others])
+    rows = list(places)[1:]
+    where = ", also at:" if rows else " at these lines;"
+    yield f"   [dim]and {len(others)} more of this cause{where}{'' if rows else ' --json lists them'}[/dim]"
+    for rule, *wheres in rows[:SHOWN]:
+        name = "" if rule == finding.rule.id else f"{rule}: "
+        yield f"      [dim]{name}{escape(' and '.join(map(base_name, wheres)))}[/dim]"
+    if rows[SHOWN:]:
+        yield f"      [dim]and {len(rows) - SHOWN} more places; --json lists them[/dim]"
 
 
 def _step(step: Step, source: Path | None) -> Iterator[str]:
     found = location_of(step.where, source)
     yield f"   {step.what}: {_line(found) if found else escape(step.where)}"
-    yield f"      [dim]{escape(step.opcode)}, {escape(step.role)}, CTA {step.cta}, thread {step.thread}[/dim]"
+    calls = f"; called at {', '.join(map(base_name, step.calls))}" if step.calls else ""
+    yield f"      [dim]{escape(f'{step.opcode}, {step.role}, CTA {step.cta}, thread {step.thread}{calls}')}[/dim]"
 
 
 def _line(location: Location) -> str:

@@ -1,7 +1,9 @@
-"""A checker's verdict as SARIF 2.1.0 (OASIS), which code review tools show at the source lines."""
+"""Verdicts of the checker as SARIF 2.1.0 (OASIS), which code review tools show at the source lines."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,9 @@ MANUAL = "https://docs.nvidia.com/cuda/parallel-thread-execution/"
 Json = dict[str, Any]
 
 
-def sarif_of(verdict: Verdict, version: str, source: Path | None = None, root: Path | None = None) -> Json:
-    """Returns the SARIF log of one run of the checker, in ``version`` of this package.
+def sarif_of(verdicts: Sequence[Verdict], version: str, source: Path | None = None, root: Path | None = None) -> Json:
+    """Returns the SARIF log of the verdicts, in ``version`` of this package: one run, for GitHub refuses a file with
+    several runs of one tool. Equal results and reasons appear once.
 
     ``source`` is the PTX file, for PTX without line information of another source. Files below ``root`` (default: the
     working directory) have relative URIs. The location of a result is the later of its accesses, of a deadlock its
@@ -27,12 +30,19 @@ def sarif_of(verdict: Verdict, version: str, source: Path | None = None, root: P
     """
     base = (Path.cwd() if root is None else root).resolve()
     driver = {"name": "warpwright", "semanticVersion": version, "rules": [_rule(rule) for rule in RULES.values()]}
-    notes = [{"level": "warning", "message": {"text": reason}} for reason in verdict.reasons]
+    reasons = dict.fromkeys(reason for verdict in verdicts for reason in verdict.reasons)
+    notes = [{"level": "warning", "message": {"text": reason}} for reason in reasons]
+    found = dict.fromkeys(
+        (finding, verdict.kernel, level)
+        for verdict in verdicts
+        for level, some in (("error", verdict.findings), ("note", verdict.notes))
+        for finding in some
+    )
     run = {
         "tool": {"driver": driver},
         "invocations": [{"executionSuccessful": not notes, "toolExecutionNotifications": notes}],
         "originalUriBaseIds": {"SRCROOT": {"uri": f"{base.as_uri()}/"}},
-        "results": [_result(finding, verdict.kernel, source, base) for finding in verdict.findings],
+        "results": [_result(*each, source, base) for each in found],
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
@@ -48,11 +58,14 @@ def _rule(rule: Rule) -> Json:
 
 
 def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+    """Returns the text with a full stop, and with a capital unless it begins with ``file:line: ``."""
+    first = text[:1] if re.match(r"\S+:\d+: ", text) else text[:1].upper()
+    return f"{first}{text[1:].rstrip('.')}."
 
 
-def _result(finding: Finding, kernel: str, source: Path | None, base: Path) -> Json:
-    parts = [finding.rule.title, shorten_paths(finding.message), f"repair: {shorten_paths(finding.rule.repair)}"]
+def _result(finding: Finding, kernel: str, level: str, source: Path | None, base: Path) -> Json:
+    parts = [finding.rule.title, shorten_paths(finding.message), f"Repair: {shorten_paths(finding.rule.repair)}"]
+    parts += [f"Evidence that it is kept: {finding.evidence}"] * bool(finding.evidence)
     parts += [f"seen in the schedule of seed {finding.seed}"] * bool(finding.seed)
     text = " ".join(map(_sentence, parts))
     locations, deadlock = locations_of(finding, source), finding.rule.id == "deadlock"
@@ -63,7 +76,7 @@ def _result(finding: Finding, kernel: str, source: Path | None, base: Path) -> J
     result = {
         "ruleId": finding.rule.id,
         "ruleIndex": list(RULES).index(finding.rule.id),
-        "level": "error",
+        "level": level,
         "message": {"text": text},
         "locations": [location],
     }

@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["HEADINGS", "table"]
+__all__ = ["HEADINGS", "cell_text", "table"]
 
 
 WIDE = 9  # columns
@@ -72,6 +72,11 @@ def table(rows: Sequence[Mapping[str, Any]], title: str = "", *, wrap: Collectio
 def _cell(key: str, value: Any) -> str:
     if isinstance(value, bool):
         return "[green]yes[/green]" if value else "[red]no[/red]"
+    return cell_text(key, value)
+
+
+def cell_text(key: str, value: Any) -> str:
+    """Returns a number with the digits that a table shows, anything else as it is."""
     if isinstance(value, float):
         return f"{value:.6f}" if key == "cos_sim" else f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) else str(value)

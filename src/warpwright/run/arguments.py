@@ -21,7 +21,7 @@ from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx.nodes import Variable
 from warpwright.types import Scalar
 
-__all__ = ["memory_arrays", "pass_arguments", "typed_arguments"]
+__all__ = ["memory_arrays", "nbytes_of", "pass_arguments", "typed_arguments", "value_of"]
 
 TENSOR_MAP_BYTES = 128
 POINTER_TYPES = ("u64", "b64", "s64")
@@ -201,7 +201,7 @@ def _convert(param: Variable, value: Any) -> Any:
 
 
 def _tensor_map(param: Variable, value: TensorMap) -> TensorMap:
-    if _nbytes(param) != TENSOR_MAP_BYTES:
+    if nbytes_of(param) != TENSOR_MAP_BYTES:
         raise _mismatch(param, "a TensorMap", "a parameter of 128 bytes (.align 64 .b8 name[128])")
     return value
 
@@ -232,7 +232,7 @@ def _struct(param: Variable, value: Any) -> bytes:
         data = value.tobytes() if isinstance(value, np.generic | np.ndarray) else memoryview(value).tobytes()
     except TypeError:
         raise _mismatch(param, kind_of(value), _expected(param)) from None
-    if len(data) != _nbytes(param):
+    if len(data) != nbytes_of(param):
         raise _mismatch(param, f"{kind_of(value)} of {len(data)} bytes", _expected(param))
     return data
 
@@ -244,7 +244,7 @@ def _number(param: Variable, value: Any) -> int | float:
         return int(value)
     if isinstance(value, (int, np.integer)):
         return _integer(param, int(value))
-    if isinstance(value, np.generic) and param.type[0] == "b" and value.nbytes == _nbytes(param):
+    if isinstance(value, np.generic) and param.type[0] == "b" and value.nbytes == nbytes_of(param):
         return int.from_bytes(value.tobytes(), "little")
     shown = f"the {type(value).__name__} {value!r}" if isinstance(value, (float, np.generic)) else kind_of(value)
     edit = _EDITS.get(type(value), "") if param.type in POINTER_TYPES else ""
@@ -262,7 +262,7 @@ def _float(param: Variable, value: Any) -> float:
 
 def _integer(param: Variable, value: int) -> int:
     """Returns ``value`` if its width fits, signed or unsigned: nvcc declares ``int`` as ``.u32``."""
-    bits = 8 * _nbytes(param)
+    bits = 8 * nbytes_of(param)
     if not -(1 << bits - 1) <= value < 1 << bits:
         raise _mismatch(param, f"{value}", f"an integer of {bits} bits")
     return value
@@ -274,8 +274,8 @@ def _mismatch(param: Variable, given: str, expected: str) -> UsageError:
 
 def _expected(param: Variable) -> str:
     if param.dims:
-        tensor_map = "a TensorMap or " if _nbytes(param) == TENSOR_MAP_BYTES else ""
-        return f"{tensor_map}a struct of {_nbytes(param)} bytes: bytes, a ctypes.Structure or a NumPy record"
+        tensor_map = "a TensorMap or " if nbytes_of(param) == TENSOR_MAP_BYTES else ""
+        return f"{tensor_map}a struct of {nbytes_of(param)} bytes: bytes, a ctypes.Structure or a NumPy record"
     return "an array or an int" if param.type in POINTER_TYPES else "a float" if param.type[0] == "f" else "an int"
 
 
@@ -283,5 +283,13 @@ def _declaration(param: Variable) -> str:
     return f".{param.type}" + "".join(f"[{n}]" for n in param.dims)
 
 
-def _nbytes(param: Variable) -> int:
+def nbytes_of(param: Variable) -> int:
+    """Returns the bytes of a parameter."""
     return int(param.type.lstrip("busf")) // 8 * param.vector * math.prod(param.dims)
+
+
+def value_of(param: Variable, data: bytes) -> Any:
+    """Returns the argument whose bytes a launch passes: a number, or the bytes of a struct."""
+    if param.dims:
+        return data
+    return np.frombuffer(data, f"{'f' if param.type[0] == 'f' else 'u'}{len(data)}")[0]

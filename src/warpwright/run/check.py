@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ def check(
     limit: int = LIMIT,
     update: bool = False,
     memory: Sequence[Any] | None = None,
+    strict: bool | None = None,
 ) -> Verdict:
     """Run a launch and report unordered accesses, deadlocks, faults and broken protocols.
 
@@ -56,7 +58,9 @@ def check(
     run only the schedule of this seed; with ``explore``, that many schedules from this seed on. ``limit``: block jumps
     that a warp may make, or accesses and barriers of a cluster, before the verdict is incomplete. ``update``: the
     arrays have the results of the first schedule afterwards, as after a launch: the next launch of a sequence needs
-    them.
+    them. ``strict``: what PTX does not promise is a finding, also where the assembler or the chip is known to keep it;
+    by default that is a finding in a kernel of the language and a note in PTX of others, whose source says less than
+    its compiler knows.
 
     Raises UsageError for a real GPU, an unknown rule, an entry of ``depends_on`` that is no argument, or a negative
     number; and as ``ww.launch`` for a launch that the device refuses. A fault or a deadlock of the kernel is a finding;
@@ -71,6 +75,7 @@ def check(
     arrays = memory_arrays(memory)
     earlier = [_argument_number([*args, *(memory or ())], given) for given in depends_on]
     entry, shape, args = prepare_launch(kernel, grid, block, cluster, args)
+    strict = not isinstance(kernel, Entry) if strict is None else strict
     target = resolve(device, entry.target, virtual=True)
     if not isinstance(target, VirtualDevice):
         raise UsageError(f"cannot check on {target.name}; expected a virtual device, such as device='b200'")
@@ -80,7 +85,7 @@ def check(
         run = partial(_run, target, entry, shape, how)
         every = [*passed, *(arrays or ())]
         depends = [getattr(every[number], "array", every[number]) for number in earlier]
-        return _run_schedules(entry, target.name, partial(Watcher, frozenset(off), depends), seeds, run, update)
+        return _run_schedules(entry, target.name, partial(Watcher, frozenset(off), depends, strict), seeds, run, update)
 
 
 Failure = DeviceError | DescriptorError | None
@@ -116,7 +121,7 @@ def _run(
 def _run_schedules(
     entry: Entry,
     device: str,
-    watch: Callable[[], Watcher],
+    watch: Callable[..., Watcher],
     seeds: Sequence[int],
     run: Callable[[Watcher, int, bool], Failure],
     update: bool,
@@ -126,8 +131,7 @@ def _run_schedules(
     verdicts: list[Verdict] = []
     reached: NDArray[np.int64] | None = None
     for seed in reversed(seeds):
-        watcher = watch()
-        error = run(watcher, seed, not update or seed != seeds[0])
+        watcher, error = _watch(watch, run, seed, not update or seed != seeds[0])
         if error is not None and not watcher.started:
             coverage = Coverage(0, _count_instructions(entry.function.body), ())
             return Verdict(entry.name, device, (), coverage, (str(error),))
@@ -138,15 +142,36 @@ def _run_schedules(
         partial_coverage = error is None and seed != seeds[0]  # reasons: lines that no schedule reached yet
         verdicts.insert(0, replace(verdict, reasons=()) if partial_coverage else verdict)
     reasons = dict.fromkeys(reason for verdict in verdicts for reason in verdict.reasons)
-    return replace(verdicts[0], findings=_union(verdicts, seeds), reasons=tuple(reasons), seeds=tuple(seeds))
+    findings, notes = (_union([*map(part, verdicts)], seeds) for part in (attrgetter("findings"), attrgetter("notes")))
+    known = {finding.lines for finding in findings}
+    return replace(
+        verdicts[0],
+        findings=findings,
+        reasons=tuple(reasons),
+        seeds=tuple(seeds),
+        notes=tuple(note for note in notes if note.lines not in known),
+    )
 
 
-def _union(verdicts: Sequence[Verdict], seeds: Sequence[int]) -> tuple[Finding, ...]:
+def _watch(
+    watch: Callable[..., Watcher], run: Callable[[Watcher, int, bool], Failure], seed: int, discard: bool
+) -> tuple[Watcher, Failure]:
+    """Run a schedule. If loads read what no thread has written, or stores race, run it again, to see whether that has
+    an effect, or whether the values differ; not for a strict check, nor if the arrays have changed."""
+    watcher = watch()
+    error = run(watcher, seed, discard)
+    if watcher.doubts and discard and not watcher.strict:
+        watcher = watch(doubted=frozenset(watcher.doubts))
+        error = run(watcher, seed, discard)
+    return watcher, error
+
+
+def _union(parts: Sequence[Sequence[Finding]], seeds: Sequence[int]) -> tuple[Finding, ...]:
     """Returns the findings of all schedules with their seeds; of findings at the same lines only the first."""
     findings: list[Finding] = []
-    for verdict, seed in zip(verdicts, seeds, strict=True):
+    for part, seed in zip(parts, seeds, strict=True):
         known = {finding.lines for finding in findings}
-        findings += [replace(finding, seed=seed) for finding in verdict.findings if finding.lines not in known]
+        findings += [replace(finding, seed=seed) for finding in part if finding.lines not in known]
     return tuple(findings)
 
 
@@ -185,5 +210,7 @@ def merge_verdicts(name: str, verdicts: Sequence[Verdict]) -> Verdict:
     reached, present = sum(part.reached for part in parts), sum(part.present for part in parts)
     coverage = Coverage(reached, present, tuple(missed), (gone, ways))
     findings = dict.fromkeys(finding for verdict in verdicts for finding in verdict.findings)
+    notes = dict.fromkeys(note for verdict in verdicts for note in verdict.notes)
     reasons = dict.fromkeys(reason for verdict in verdicts for reason in verdict.reasons)
-    return Verdict(name, verdicts[0].device, tuple(findings), coverage, tuple(reasons), verdicts[0].seeds)
+    seeds = verdicts[0].seeds
+    return Verdict(name, verdicts[0].device, tuple(findings), coverage, tuple(reasons), seeds, tuple(notes))

@@ -7,7 +7,7 @@ import os
 import reprlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -64,14 +64,19 @@ class PtxModule:
     """The kernels of one PTX text by name: ``module["saxpy"]`` finds a C++ function by its unmangled name too.
 
     Of a text of several kernels, ``module["saxpy"]`` checks the kernel's body and those of the functions that it needs,
-    and raises PtxSyntaxError for what ptxas refuses.
+    and raises PtxSyntaxError for what ptxas refuses. ``variables``: the address of the module's first variable.
     """
 
-    def __init__(self, text: str, source: str, file: str = "<ptx>") -> None:
+    def __init__(self, text: str, source: str, file: str = "<ptx>", variables: int = 0) -> None:
         self.source = source
-        self._text, self._file = text, file
+        self._text, self._file, self._variables = text, file, variables
         functions = [item for item in ptx.load_outline(text, file).items if isinstance(item, nodes.Function)]
         self._entries: dict[str, Entry | None] = {item.name: None for item in functions if item.kind == "entry"}
+
+    @property
+    def names(self) -> list[str]:
+        """The mangled names of the kernels."""
+        return list(self._entries)
 
     def __getitem__(self, name: str) -> Entry:
         plain = [mangled for mangled in self._entries if mangled.startswith(f"_Z{len(name)}{name}")]
@@ -85,6 +90,7 @@ class PtxModule:
         found = self._entries[name]
         if found is None:
             module = ptx.load_kernel(self._text, name, self._file)
+            module = replace(module, variables=self._variables) if self._variables else module
             found = self._entries[name] = entry_of(module, _function(module, name))
         return found
 

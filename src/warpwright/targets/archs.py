@@ -35,6 +35,10 @@ class Arch:
     max_registers_per_thread: int = 255
     warp_size: int = 32
 
+    def fitting_ctas(self, threads: int, smem: int) -> int:
+        """Returns how many CTAs fit on an SM together, by threads and by shared memory with its reserve, in bytes."""
+        return min(self.max_ctas_per_sm, self.max_threads_per_sm // threads, self.smem_per_sm // max(1, smem))
+
 
 def _hopper(name: str, version: str) -> Arch:
     return Arch(name, version, "hopper", 232448, 228 * 1024, 32, 2048, 16, 0)

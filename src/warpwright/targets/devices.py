@@ -34,6 +34,12 @@ class Device:
         return ARCHS[self.arch]
 
     @property
+    def capability(self) -> tuple[int, int]:
+        """The compute capability: (10, 0) for sm_100a."""
+        major, minor = divmod(int("".join(filter(str.isdigit, self.arch))), 10)
+        return major, minor
+
+    @property
     def smem_per_block(self) -> int:
         """Maximum shared memory of a block, static and dynamic together, in bytes."""
         return self.limits.smem_per_block

@@ -97,6 +97,11 @@ class Timing:
     volts_slope: float
     source: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
+    def clusters(self, ctas: int) -> int:
+        """Returns how many clusters of ``ctas`` CTAs run together, one CTA an SM. A cluster lies in one GPC, so SMs are
+        left over."""
+        return sum(sms // ctas for sms in self.gpcs)
+
 
 UNITS = {
     "gpcs": "SMs of each GPC; a cluster is in one GPC",

@@ -33,7 +33,7 @@ _FAMILIES = {"sm_100a": ("sm_100", "sm_100f"), "sm_90a": ("sm_90",), "sm_120a": 
 _CACHED = 64
 _CHECKED_SLICE = 5_000
 _STEP = 64  # block jumps: clusters in step should not get far ahead where they wait for nothing
-_Key = tuple[int, str, bool, bool, int]
+_Key = tuple[int, str, bool, bool, frozenset[int], int]
 _Cached = tuple[nodes.Module, Kernel, Timing | None]
 _kernels: OrderedDict[_Key, _Cached] = OrderedDict()  # written under `COMPILER`
 
@@ -42,7 +42,7 @@ def _compiled(module: nodes.Module, entry: str, listener: Listener[Launch, Any] 
     """Returns the machine code of a kernel for a listener. The last ones are cached by the identity of their module:
     to hash a tree of a hundred thousand nodes would cost as much as a launch."""
     asks = listener or Listener[Launch, Any]()
-    key = (id(module), entry, asks.events, asks.accesses, id(asks.timing))
+    key = (id(module), entry, asks.events, asks.accesses, asks.doubted, id(asks.timing))
     found = _kernels.get(key)
     if found is None:
         with COMPILER:
@@ -53,7 +53,8 @@ def _compiled(module: nodes.Module, entry: str, listener: Listener[Launch, Any] 
 def _compile(module: nodes.Module, entry: str, asks: Listener[Launch, Any], key: _Key) -> _Cached:
     program = decode(module, entry)
     costs = costs_of(program, asks.timing) if asks.timing else None
-    _kernels[key] = found = module, compile_program(program, asks.events, costs, asks.accesses), asks.timing
+    kernel = compile_program(program, asks.events, costs, asks.accesses, asks.doubted)
+    _kernels[key] = found = module, kernel, asks.timing
     if len(_kernels) > _CACHED:
         _kernels.popitem(last=False)
     return found
@@ -154,7 +155,7 @@ class Device:
         limits, program = self.spec.limits, launch.kernel.program
         if not _runs(program.arch, self.spec.arch):
             given = f"device {self.name} is {self.spec.arch}: compile it for that"
-            raise LaunchError(f"kernel {program.name} is for {program.arch}; {given}.")
+            raise LaunchError(f"kernel {launch.name} is for {program.arch}; {given}.")
         _check_extents("grid", launch.grid, limits.max_grid_dim)
         _check_extents("block", launch.block, limits.max_block_dim)
         _check_extents("cluster", launch.cluster, limits.max_grid_dim)
@@ -167,7 +168,7 @@ class Device:
         used = launch.shared_limit - 1024
         if used > limits.smem_per_block:
             limit = f"{self.name} has {limits.smem_per_block} a CTA"
-            raise LaunchError(f"kernel {program.name} asks for {used} bytes of shared memory; {limit}.")
+            raise LaunchError(f"kernel {launch.name} asks for {used} bytes of shared memory; {limit}.")
 
 
 def _slice(launch: Launch, listener: Listener[Launch, Any]) -> int:
@@ -198,9 +199,9 @@ def _check_threads(launch: Launch, most: int) -> None:
     if launch.threads > most:
         raise LaunchError(f"block={launch.block}: {launch.threads} threads; a CTA has at most {most}.")
     if program.reqntid and program.reqntid != launch.block:
-        raise LaunchError(f"block={launch.block}: kernel {program.name} requires {program.reqntid} (.reqntid).")
+        raise LaunchError(f"block={launch.block}: kernel {launch.name} requires {program.reqntid} (.reqntid).")
     if program.maxntid and launch.threads > program.maxntid[0] * program.maxntid[1] * program.maxntid[2]:
-        raise LaunchError(f"block={launch.block}: kernel {program.name} allows at most {program.maxntid} (.maxntid).")
+        raise LaunchError(f"block={launch.block}: kernel {launch.name} allows at most {program.maxntid} (.maxntid).")
 
 
 def _check_cluster(launch: Launch, most: int) -> None:
@@ -210,6 +211,6 @@ def _check_cluster(launch: Launch, most: int) -> None:
         raise LaunchError(f"cluster={launch.cluster}: {size} CTAs; {launch.spec.name} has at most {most} in a cluster.")
     if program.cluster and program.cluster != launch.cluster:
         needed = f"{program.cluster} (.reqnctapercluster)"
-        raise LaunchError(f"cluster={launch.cluster}: kernel {program.name} requires {needed}.")
+        raise LaunchError(f"cluster={launch.cluster}: kernel {launch.name} requires {needed}.")
     if any(g % c for g, c in zip(launch.grid, launch.cluster, strict=True)):
         raise LaunchError(f"grid={launch.grid} is not a whole number of clusters {launch.cluster}; round the grid up.")

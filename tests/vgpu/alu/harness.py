@@ -171,7 +171,7 @@ def emit(lanes: Lanes, inst: Inst) -> None:
     mask = lanes.load("i32", 0)
     if inst.guard is not None:
         mask = lanes.op(f"and i32 {mask}, {lanes.load('i32', lanes.slots['%g'])}")
-    lanes.mask, lanes.active = mask, lanes.op(f"bitcast i32 {mask} to <32 x i1>")
+    lanes.mask, lanes.actives[mask] = mask, lanes.op(f"bitcast i32 {mask} to <32 x i1>")
     MEANINGS[inst.name](lanes, inst)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import warpwright as ww
 from warpwright.vgpu.checks.findings import Verdict
@@ -66,6 +67,31 @@ second:
 }
 """
 
+WMMA = """
+.visible .entry k(.param .u64 x) {
+  .reg .b32 %r<20>; .reg .b64 %d<4>; .reg .f32 %f<8>; .reg .pred %p<2>;
+  .shared .align 32 .b8 tile[1024];
+  ld.param.u64 %d0, [x];
+  mov.u64 %d1, PLACE;
+  mov.u32 %r0, %tid.x;
+  setp.lt.u32 %p0, %r0, 32;
+  mov.f32 %f0, 0f3F800000;
+  @!%p0 bra second;
+  wmma.store.d.sync.aligned.row.m16n16k16SPACE.f32 [%d1], {%f0, %f0, %f0, %f0, %f0, %f0, %f0, %f0};
+second:
+  bar.sync 0;
+  @%p0 bra done;
+  wmma.load.c.sync.aligned.col.m16n16k16SPACE.f32 {%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}, [%d1];
+  add.f32 %f0, %f0, %f7;
+  mul.wide.u32 %d2, %r0, 4;
+  add.u64 %d2, %d2, %d0;
+  st.global.f32 [%d2+4096], %f0;
+done:
+  ret;
+}
+"""
+WMMA_PLACES = {".shared": "tile", ".global": "%d0"}
+
 
 def _check(text: str, device: str, block: int = 1, *args: np.ndarray) -> Verdict:
     arch = "sm_90a" if device == "h200" else "sm_100a"
@@ -88,6 +114,23 @@ def test_a_wait_makes_the_write_of_red_async_visible() -> None:
 def test_red_async_without_a_wait_races_with_the_load() -> None:
     text = RED_ASYNC.replace("@!%p1 bra wait;", "")
     assert [finding.rule.id for finding in _check(text, "h200", 1, np.zeros(1, np.uint32)).findings][:1] == ["race"]
+
+
+@pytest.mark.parametrize("space", WMMA_PLACES)
+def test_a_barrier_orders_wmma_accesses(space: str) -> None:
+    text = WMMA.replace("SPACE", space).replace("PLACE", WMMA_PLACES[space])
+    x = np.zeros(2048, np.float32)
+    assert _check(text, "h200", 64, x).findings == ()
+    assert (x[:256] == (space == ".global")).all() and (x[1056:1088] == 2).all()
+    (found,) = _check(text.replace("  bar.sync 0;\n", ""), "h200", 64, x).findings
+    assert found.rule.id == "race"
+    assert [step.where for step in found.steps] == ["PTX line 14", "PTX line 17"]
+
+
+def test_wmma_reads_what_nobody_wrote() -> None:
+    text = WMMA.replace("SPACE", ".shared").replace("PLACE", "tile").replace("@!%p0 bra second", "bra second")
+    (found,) = _check(text, "h200", 64, np.zeros(2048, np.float32)).findings
+    assert found.rule.id == "uninitialised"
 
 
 def test_a_deadlock_of_alloc_names_the_dealloc_after_a_barrier() -> None:

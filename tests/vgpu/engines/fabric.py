@@ -105,6 +105,8 @@ def _width(match: isa.Match, operand: isa.Operand) -> int:
     """Returns the number of an operand's words: tensor coordinates after the map, elements of a vector."""
     if len(operand.names) == 2:
         return 1 + (5 if match["mode"].startswith("tile::") else int(match["dim"][0]))
+    if operand.names == ("offsets",):
+        return 2 if "::w" in match["mode"] else int(match["dim"][0]) - 2
     if operand.names == ("disable_output_lane",):
         return 4 * int(match["group"][-1])
     return int(match["vec"][1:] or 1) if operand.kind == "v" and "vec" in match.form.slots else 1

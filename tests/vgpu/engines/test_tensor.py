@@ -184,7 +184,8 @@ def test_rows_of_shared_memory_become_lanes(shape: str, group: int, mode: int) -
                 at = swizzle_address(A_AT + row // 8 * sbo + inside, mode)
                 for lane in COPIED_LANES[shape](row):
                     expected[rank, COLUMN + word, base + lane] = cluster.shared[rank, at : at + 4].view(np.int32)[0]
-    words_of = base << 16 | COLUMN, SmemDescriptor(A_AT, lbo, sbo, mode).encode()
+    ignored = 0 if mode else 5  # a base offset means nothing without a swizzle
+    words_of = base << 16 | COLUMN, SmemDescriptor(A_AT, lbo, sbo, mode, base_offset=ignored).encode()
     tensor.complete(cluster, [operation(CP.format(group, shape), *words_of)])
     np.testing.assert_array_equal(cluster.tmem, expected)
 

@@ -111,8 +111,7 @@ def test_a_store_writes_the_elements_inside_the_tensor_and_no_others(
 @pytest.mark.parametrize("mode", [ATOM_32B, ATOM_64B])
 @pytest.mark.parametrize("coords", [(0, 0), (8, -3)])
 def test_a_load_swizzles_the_wider_atoms(mode: str, coords: tuple[int, ...]) -> None:
-    tensor = TensorMap(np.arange(40 * 64, dtype=np.float32).reshape(40, 64), (16, 32), swizzle=128)
-    tensor.swizzle = mode
+    tensor = TensorMap(np.arange(40 * 64, dtype=np.float32).reshape(40, 64), (16, 32), swizzle=mode)
     cluster = Cluster()
     expected = expected_load(cluster, tensor, cluster.bind(tensor), coords, 4096 + 256)
     load(cluster, tensor, coords, 4096 + 256)
@@ -400,11 +399,6 @@ def test_sums_keep_subnormals() -> None:
             "the source is shared memory of CTA 1; expected that of CTA 0, which .shared::cta names; store from "
             "the CTA's "
             "own shared memory",
-        ),
-        (
-            LOAD.format(2).replace("tile", "tile::gather4"),
-            (2048, MAP_AT, 0, 0, 1, 2, 3, MBAR), UnsupportedInstruction,
-            "mode .tile::gather4 is not executed by the virtual GPU; expected .tile; use one tile copy for each row",
         ),
         (
             "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group", (MAP_AT, 0, 0, 2048),

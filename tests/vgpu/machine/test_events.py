@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.vgpu.helpers import run
 from warpwright.vgpu import Barrier, Event, EventLog
@@ -49,6 +50,35 @@ def test_a_copy_is_issued_counted_and_completed() -> None:
     assert (expect.barrier, expect.count, expect.nbytes, expect.lane) == (Barrier(0, BAR), 1, 256, 0)
     assert [(event.barrier, event.count, event.nbytes) for event in others] == [(Barrier(0, BAR + 8), 1, 0)] * 32
     assert sorted(event.lane for event in others) == list(range(32))
+
+
+BULK = {
+    "store": "cp.async.bulk.global.shared::cta.bulk_group [%a0], [%r20], 16;",
+    "sum": "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%a0], [%r20], 16;",
+    "load": "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r20], [%a0], 16, [%r21];",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "guard", "shift", "lanes"),
+    [
+        ("store", "", 5, [0]),
+        ("store", "@%p0 ", 5, [3]),
+        ("store", "", 3, [0, 8, 16, 24]),
+        ("store", "", 0, list(range(32))),
+        ("sum", "", 5, list(range(32))),
+        ("load", "", 5, list(range(32))),
+        ("load", "@%p0 ", 5, list(range(3, 32))),
+    ],
+)
+def test_lanes_that_act_in_a_bulk_operation_of_a_warp(name: str, guard: str, shift: int, lanes: list[int]) -> None:
+    """ptxas 13.0 merges stores of equal operands, and repeats loads and reductions for each lane."""
+    body = f"""setp.ge.u32 %p0, %t, 3; setp.eq.u32 %p1, %t, 0; @%p1 mbarrier.init.shared.b64 [bar], 1; bar.sync 0;
+      @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 512; mov.u32 %r20, room; mov.u32 %r21, bar;
+      shr.u32 %r22, %lane, {shift}; shl.b32 %r22, %r22, 4; add.u32 %r20, %r20, %r22; {guard}{BULK[name]}
+      cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; ret;"""
+    issued = of_kind(record(body), "issue")
+    assert [event.lane for event in issued] == lanes
 
 
 def test_a_copy_completes_late() -> None:

@@ -133,8 +133,8 @@ def test_check_sees_what_a_map_touches_beyond_its_memory() -> None:
 
 REFUSED: list[tuple[str, dict[str, int], str]] = [
     ("global", {"version": 7}, "the bytes at 0x… are no valid tensor map: given a tensor map of kind 7 (bits 0 to 3 of "
-     "the word at byte 8); expected 0, or 2 as CuTe DSL writes it; 1 is a map of im2col mode, and other bytes are "
-     "no tensor map."),
+     "the word at byte 8); expected 0, 1 for im2col mode, or 2 as CuTe DSL writes it; other bytes are no "
+     "tensor map."),
     ("global", {}, "there is no tensor map at 0x…, which is zeros; pass a ww.TensorMap."),
     ("shared", {}, "there is no tensor map at 0x…, which is shared memory; a tensor copy reads its map from global "
      "memory, constants or parameters; pass a ww.TensorMap."),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.vgpu.helpers import error_message, parse_once, run
 from warpwright import targets
-from warpwright.errors import DeviceError
+from warpwright.errors import AssertionFault, DeviceError
 from warpwright.vgpu import Device
 from warpwright.vgpu.machine.services import format_printf
 
@@ -48,7 +48,7 @@ def test_a_failed_assertion_ends_the_launch() -> None:
       st.param.b64 [p1], %d2;
       st.param.b32 [p2], 5; st.param.b64 [p3], %d1; st.param.b64 [p4], 1;
       call.uni __assertfail, (p0, p1, p2, p3, p4); } ret;"""
-    assert error_message(DeviceError, body, top=TOP).endswith(
+    assert error_message(AssertionFault, body, top=TOP).endswith(
         "kernel k, CTA (0, 0, 0), warp 0, lane 7: assertion `x > 0` failed in a.cu."
     )
 

@@ -215,7 +215,12 @@ def test_shapes_reach_the_upper_half_of_a_quarter(shape: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["mov.u32 %r10, 7;", "setp.eq.u32 %p0, %t, 99; @%p0 bra NEXT; mov.u32 %r10, 7; NEXT:"]
+    "change",
+    [
+        "mov.u32 %r10, 7;",
+        "setp.eq.u32 %p0, %t, 99; @%p0 bra NEXT; mov.u32 %r10, 7; NEXT:",
+        "setp.ge.u32 %p0, %t, 7; bar.red.popc.u32 %r10, 1, !%p0;",
+    ],
 )
 def test_a_store_takes_the_registers_at_its_place(change: str) -> None:
     """PTX orders a thread's accesses to its registers; FlashAttention-4 reuses registers before tcgen05.wait::st."""

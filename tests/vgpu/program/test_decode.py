@@ -9,7 +9,7 @@ from tests.vgpu.helpers import error_message, out, parse_once, run, text
 from warpwright import ptx
 from warpwright.errors import DeviceError, UsageError
 from warpwright.ptx.nodes import Imm
-from warpwright.vgpu.program.decode import decode
+from warpwright.vgpu.program.decode import decode, static_shared
 from warpwright.vgpu.program.initialisers import constant_bits
 from warpwright.vgpu.program.program import Program, Symbol, mentions, successors
 
@@ -101,6 +101,12 @@ def test_shared_variables_precede_dynamic_memory() -> None:
     places = {o.name: o.value for o in move_sources(found) if o.space == "shared"}
     assert places == {"a": 1024, "b": 1040, "x": 1152, "y": 1152}
     assert (found.shared_bytes, found.dynamic_offset) == (1044, 1152)
+
+
+def test_static_shared_memory_is_without_reserve_and_dynamic_memory() -> None:
+    top = ".shared .align 4 .b8 one[100]; .shared .align 8 .b64 two; .extern .shared .align 16 .b8 rest[];"
+    module = parse_once(text("mov.u32 %r0, one; mov.u32 %r1, two; mov.u32 %r2, rest; ret;", top=top))
+    assert static_shared(module, "k") == 112
 
 
 def test_a_symbol_may_point_into_dynamic_memory() -> None:

@@ -29,8 +29,17 @@ OWN = nodes.Loc(1, 4, 3, "function_name $L__info_string2, inlined_at 1 12 9")
 )
 def test_an_instruction_has_the_line_of_its_kernel(locs: list[nodes.Loc], expected: tuple[str, int] | None) -> None:
     lines = Lines(MODULE)
-    assert [lines.at(loc) for loc in locs][-1] == expected
+    assert [next(iter(lines.at(loc)), None) for loc in locs][-1] == expected
+
+
+def test_inlined_code_has_the_lines_of_its_calls() -> None:
+    lines = Lines(MODULE)
+    assert [lines.at(loc) for loc in (OWN, CALLED, DEEPER)] == [
+        (("kernel.cu", 4), ("kernel.cu", 12)),
+        (("kernel.cu", 10),),
+        (("kernel.cu", 10),),
+    ]
 
 
 def test_recursive_inlining_ends() -> None:
-    assert Lines(MODULE).at(nodes.Loc(2, 1, 1, "function_name F, inlined_at 2 1 1")) == ("library.h", 1)
+    assert Lines(MODULE).at(nodes.Loc(2, 1, 1, "function_name F, inlined_at 2 1 1")) == (("library.h", 1),)

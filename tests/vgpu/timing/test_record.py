@@ -87,6 +87,35 @@ def test_rows_count_wavefronts(stride: int, type: str, wavefronts: int, least: i
     assert accesses(body, smem=8192) == [(wavefronts, least)]
 
 
+@pytest.mark.parametrize(
+    ("line", "sectors"),
+    [
+        ("wmma.load.a.sync.aligned.row.m16n16k16.global.bf16 {%r0, %r1, %r2, %r3}, [%a0];", [(16, 4)]),
+        ("wmma.load.a.sync.aligned.row.m16n16k16.global.bf16 {%r0, %r1, %r2, %r3}, [%a0], 64;", [(16, 16)]),
+        ("wmma.store.d.sync.aligned.row.m8n32k16.global.f32 [%a0], {%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7};",
+         [(16, 4), (16, 4)]),
+    ],
+)  # fmt: skip
+def test_wmma_moves_the_sectors_of_its_matrix(line: str, sectors: list[tuple[int, int]]) -> None:
+    rows = record_rows(line, (np.zeros(4096, np.uint32),)).rows
+    assert [(a & 0xFF_FFFF, a >> 24) for name, _, _, a, _ in rows if name.startswith("wmma")] == sectors
+
+
+def test_wmma_takes_the_time_of_its_products() -> None:
+    """The last of a chain of four begins after three latencies; that of two chains of two after one latency and the
+    two m16n8k16 of the one before."""
+    registers = [f"{{{', '.join(f'%f{8 * at + i}' for i in range(8))}}}" for at in range(2)]
+    a, b = (f"{{{', '.join(f'%r{first + i}' for i in range(4))}}}" for first in (0, 4))
+    mma = "wmma.mma.sync.aligned.row.col.m16n16k16.f32.bf16.bf16.f32"
+    cycles = []
+    for names in ((0, 0, 0, 0), (0, 1, 0, 1)):
+        body = " ".join(f"{mma} {registers[at]}, {a}, {b}, {registers[at]};" for at in names)
+        kernel = ww.load_ptx(text(body, target="sm_90a"))["k"]
+        cycles.append(ww.profile(kernel, 1, block=32, args=[], device="h200").cycles)
+    timing = targets.timing_of("h200")
+    assert cycles[0] - cycles[1] == pytest.approx(2 * timing.latency["mma"] - 2 * timing.slots["mma"], abs=1)
+
+
 WAIT = """
   mov.u32 %r0, mem;
   setp.ne.u32 %p0, %t, 0;

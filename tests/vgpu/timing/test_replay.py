@@ -275,6 +275,12 @@ def test_a_stuck_replay_names_the_place() -> None:
     assert str(caught.value) == expected
 
 
+def test_a_warp_whose_phase_is_gone_resumes_when_nothing_else_happens() -> None:
+    """No warp waits for an idle warp, which may come too late for a phase that it saw in the launch."""
+    arrivals = [step("set_barrier", FULL, number=1), *[step("arrive", FULL, number=1)] * 2, step("pause", cycles=900)]
+    assert end_of(arrivals, [step("pause", cycles=300), step("wait", FULL), step("pause", cycles=50)]) == 3 + 900 + 51
+
+
 def test_equal_offsets_in_other_ctas_are_other_mbarriers() -> None:
     warp = [step("set_barrier", STRIDE + FULL, number=1), step("arrive", STRIDE + FULL, number=1)]
     assert end_of(warp, [step("wait", STRIDE + FULL)], ranks=2) == 3 * 25 + 20  # arrives at 51

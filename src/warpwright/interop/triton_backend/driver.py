@@ -18,8 +18,8 @@ class ProcessDriver(DriverBase):  # type: ignore[misc]
     def __new__(cls) -> Any:
         """Returns the driver of the device that WARPWRIGHT_DEVICE names. Raises UsageError for an unknown name."""
         from warpwright.interop.triton import Driver
-        from warpwright.interop.virtual import Session
         from warpwright.run.devices import device
+        from warpwright.run.session import Session
 
         return Driver(Session(device(os.environ[VARIABLE])))
 

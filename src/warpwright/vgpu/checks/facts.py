@@ -19,10 +19,12 @@ __all__ = ["Facts"]
 
 class Facts:
     """The program of a launch, the names in its source, its global memory; ``uses``: the registers that rows of
-    `record.touch` are about. ``off`` and ``depends`` are those of the `Watcher`."""
+    `record.touch` are about. ``off``, ``depends`` and ``doubted`` are those of the `Watcher`."""
 
-    def __init__(self, launch: Launch, off: frozenset[str], depends: Sequence[NDArray[Any]]) -> None:
-        self.off = off
+    def __init__(
+        self, launch: Launch, off: frozenset[str], depends: Sequence[NDArray[Any]], doubted: frozenset[int]
+    ) -> None:
+        self.off, self.doubted = off, doubted
         self.program = launch.kernel.program
         self.uses = launch.kernel.uses
         self.names = Names(self.program)

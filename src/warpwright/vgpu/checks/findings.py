@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["Coverage", "Finding", "Rule", "Step", "Verdict"]
+from warpwright.vgpu.checks.hang import Hang, page_lines
+from warpwright.vgpu.checks.steps import Step
+
+__all__ = ["Coverage", "Finding", "Rule", "Step", "Verdict", "causes", "note_lines"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,29 +25,18 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """An instruction that a thread executed: what it does, in words, its opcode and line, role, CTA and thread."""
-
-    what: str
-    opcode: str
-    where: str
-    role: str
-    cta: tuple[int, int, int]
-    thread: int
-
-    def __str__(self) -> str:
-        return f"{self.where} `{self.opcode}` ({self.role}, CTA {self.cta}, thread {self.thread})"
-
-
-@dataclass(frozen=True, slots=True)
 class Finding:
     """A rule that does not hold: the steps involved, the earlier first, and a sentence with the particulars. ``seed``:
-    of the schedule that shows it, 0 for the one that always runs."""
+    of the schedule that shows it, 0 for the one that always runs. ``hang``: the report of a deadlock. ``evidence``: why
+    the assembler or the chip is known to keep what PTX does not promise (one of `rules.EVIDENCE`); then it is a note.
+    """
 
     rule: Rule
     steps: tuple[Step, ...]
     message: str
     seed: int = 0
+    hang: Hang | None = None
+    evidence: str = ""
 
     @property
     def lines(self) -> tuple[str, frozenset[tuple[str, str]]]:
@@ -54,10 +48,46 @@ class Finding:
         return f"Finding({self.rule.id!r} at {self.steps[0].where if self.steps else 'no line'})"
 
     def __str__(self) -> str:
-        lines = [f"{self.rule.id}: {self.rule.title}", *(f"  {step.what}: {step}" for step in self.steps)]
-        lines += [f"  {line}" for line in self.message.splitlines()]
+        told = [f"{step.what}: {step}" for step in self.steps] + self.message.splitlines()
+        told = told if self.hang is None else list(page_lines(self.hang))
+        lines = [f"{self.rule.id}: {self.rule.title}", *(f"  {line}" for line in told)]
+        lines += [f"  evidence that it is kept: {self.evidence}"] * bool(self.evidence)
         lines += [f"  in the schedule of seed {self.seed}; to run it again: seed={self.seed}"] * bool(self.seed)
         return "\n".join([*lines, f"  repair: {self.rule.repair} (PTX ISA {self.rule.section})"])
+
+
+# Rules that one missing order between two places breaks, the one that names the cause first.
+_ORDER = ("tmem-registers", "race", "grid-race", "mbarrier-lapped")
+
+
+def _links(finding: Finding) -> Iterator[Hashable]:
+    """Yields what findings of one cause have in common: the same lines; the same first step, which nothing waits for;
+    the same second step after equal instructions; or steps between the same synchronisations."""
+    rule, steps = finding.rule.id, finding.steps
+    family = "order" if rule in _ORDER else rule
+    message = "" if finding.hang or len(steps) == 2 else re.sub(r"\d+", "0", finding.message)
+    yield rule, message, frozenset(step.where for step in steps)
+    if len(steps) == 2 and finding.hang is None:
+        first, second = ((step.where, step.opcode, step.role) for step in steps)
+        yield family, "first", first
+        yield rule, "second", second, first[1:]
+        yield family, "segments", *(step.segment for step in steps)
+
+
+def causes(findings: Sequence[Finding]) -> list[list[int]]:
+    """Returns the numbers of the findings of each cause; the first of each shows the cause best."""
+    groups: dict[int, list[int]] = {}
+    group_of: dict[Hashable, int] = {}
+    for number, finding in enumerate(findings):
+        links = list(_links(finding))
+        group, *merged = sorted({group_of[link] for link in links if link in group_of}) or [number]
+        groups[group] = [*groups.get(group, []), *(at for each in merged for at in groups.pop(each)), number]
+        if merged:
+            group_of = {link: group if each in merged else each for link, each in group_of.items()}
+        group_of |= dict.fromkeys(links, group)
+    order = {rule: place for place, rule in enumerate(_ORDER)}
+    best = {group: sorted(each, key=lambda at: order.get(findings[at].rule.id, 0)) for group, each in groups.items()}
+    return [best[group] for group in sorted(best)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +105,9 @@ class Coverage:
 class Verdict:
     """The verdict on a launch.
 
-    ``kind``: "clean", "findings", or "incomplete" if the run did not reach every instruction or the checks do not model
-    something; ``reasons`` says what. Only "clean" is a pass. ``seeds``: the seeds of the schedules that ran.
+    ``kind``: "findings"; "incomplete" if the run did not reach every instruction or the checks do not model something,
+    ``reasons`` says what; "notes"; or "clean". ``notes``: rules that do not hold although PTX asks for it, where the
+    assembler or the chip is known to keep the order. ``seeds``: the seeds of the schedules that ran.
     """
 
     kernel: str
@@ -85,10 +116,17 @@ class Verdict:
     coverage: Coverage
     reasons: tuple[str, ...]
     seeds: tuple[int, ...] = (0,)
+    notes: tuple[Finding, ...] = ()
 
     @property
     def kind(self) -> str:
-        return "findings" if self.findings else "incomplete" if self.reasons else "clean"
+        return "findings" if self.findings else "incomplete" if self.reasons else "notes" if self.notes else "clean"
+
+    @property
+    def reach(self) -> str:
+        """How many instructions were reached, in words; "" for a launch that was not checked."""
+        reached, present = self.coverage.reached, self.coverage.present
+        return f"; {reached:,} of {present:,} instructions reached" if present else ""
 
     @property
     def schedules(self) -> str:
@@ -98,16 +136,40 @@ class Verdict:
         return f"; the schedule of seed {self.seeds[0]}" if self.seeds[0] else ""
 
     def __repr__(self) -> str:
-        rules = ", ".join(dict.fromkeys(finding.rule.id for finding in self.findings))
+        rules = ", ".join(dict.fromkeys(finding.rule.id for finding in self.findings or self.notes))
         return f"Verdict({self.kernel!r} on {self.device}: {self.kind}{rules and f' ({rules})'})"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        findings = [asdict(finding) for finding in self.findings]
-        rest = {"coverage": asdict(self.coverage), "reasons": list(self.reasons), "seeds": list(self.seeds)}
+        """Plain data, for JSON. ``causes``: the numbers of the findings of each cause."""
+        findings, notes = ([_as_dict(each) for each in some] for some in (self.findings, self.notes))
+        rest: dict[str, Any] = {"causes": causes(self.findings), "notes": notes}
+        rest |= {"coverage": asdict(self.coverage), "reasons": list(self.reasons), "seeds": list(self.seeds)}
         return {"kernel": self.kernel, "device": self.device, "verdict": self.kind, "findings": findings, **rest}
 
     def __str__(self) -> str:
-        reached = f"{self.coverage.reached} of {self.coverage.present} instructions reached"
-        head = f"{self.kernel} on {self.device}: {self.kind}; {reached}{self.schedules}"
-        return "\n".join([head, *map(str, self.findings), *self.reasons])
+        head = f"{self.kernel} on {self.device}: {self.kind}{self.reach}{self.schedules}"
+        told = (_cause_text([self.findings[at] for at in cause]) for cause in causes(self.findings))
+        return "\n".join([head, *told, *self.reasons, *note_lines(self.notes)])
+
+
+def note_lines(notes: Sequence[Finding]) -> Iterator[str]:
+    """Yields a line for each evidence of notes, with their rules, their number and the lines of the first."""
+    groups: dict[str, list[Finding]] = {}
+    for note in notes:
+        groups.setdefault(note.evidence, []).append(note)
+    for evidence, some in groups.items():
+        rules = " and ".join(dict.fromkeys(note.rule.id for note in some))
+        places = " and ".join(dict.fromkeys(step.where for step in some[0].steps))
+        more = f", {len(some) - 1} more" if some[1:] else ""
+        yield f"note {rules} at {places}{more}: {some[0].message}; {evidence}"
+
+
+def _as_dict(finding: Finding) -> dict[str, Any]:
+    """Returns a finding or note as plain data, without what it does not have."""
+    data = asdict(finding)
+    return {key: value for key, value in data.items() if value or key not in ("hang", "evidence")}
+
+
+def _cause_text(findings: Sequence[Finding]) -> str:
+    more = len(findings) - 1
+    return f"{findings[0]}\n  and {more} more of this cause" if more else str(findings[0])

@@ -23,7 +23,8 @@ from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, Named, Oper
 from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes
 from warpwright.vgpu.checks.order.contexts import Contexts
 from warpwright.vgpu.checks.order.flags import Flags
-from warpwright.vgpu.checks.rules import RULES
+from warpwright.vgpu.checks.rules import EVIDENCE, RULES
+from warpwright.vgpu.checks.steps import step_of
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.uses import Use
 from warpwright.vgpu.machine.cluster import Cluster
@@ -108,6 +109,9 @@ class Knowledge:
         self.columns: dict[tuple[str, int], int] = {}
         self.counts: dict[tuple[str, int], int] = {}
         self.findings: dict[tuple[Any, ...], Finding] = {}
+        self.doubts: set[int] = set()  # loads that read what no thread has written, stores that race with stores
+        self.stored: dict[int, tuple[int, int]] = {}  # by access of a doubted store: its bytes and values
+        self.storing: dict[int, tuple[int, int]] = {}  # by lane of the store that is judged: the same
         self._begin_rows()
         self._begin_barriers()
         self._begin_engines()
@@ -121,6 +125,8 @@ class Knowledge:
         self.live = self.settled_live = np.zeros(count, np.uint32)
         self.running = np.ones(count, np.bool_)
         self.registers: dict[int, WarpRegisters] = {}  # by warp
+        self.unmet: dict[int, set[Mbarrier]] = defaultdict(set)  # by warp: for which it waited since its last meeting
+        self.uncommitted: dict[int, set[Mbarrier]] = defaultdict(set)  # by warp: the same since its last commit
         self.remote_uses: dict[tuple[int, int, int], int] = {}  # by CTA used, instruction, lane: the lane's clock
 
     def _begin_barriers(self) -> None:
@@ -133,6 +139,7 @@ class Knowledge:
         self.named: dict[tuple[int, int], Named] = {}  # by CTA and number
         self.whole = Whole(self.clocks.lanes)
         self.fenced: dict[int, Clock] = {}  # by lane: what a relaxed arrival releases
+        self.late_fences: dict[int, Clock] = {}  # by lane: what it knew at its last fence.proxy.async
         self.setmaxnregs: dict[int, list[int]] = defaultdict(list)  # by warp: accesses that stand for its setmaxnreg
 
     def _begin_engines(self) -> None:
@@ -144,6 +151,7 @@ class Knowledge:
         self.last_mma: dict[int, tuple[int, Clock]] = {}  # by CTA: who issued its last MMA, and what was known then
         self.pipes: dict[int, dict[str, int]] = {}  # by CTA: operations of each pipeline of its tensor core
         self.committed: dict[int, dict[str, int]] = {}  # the same at the CTA's last tcgen05.commit
+        self.loads: dict[tuple[int, int], int] = {}  # by warp and tcgen05.ld: its last one among the loads
         self.allocs: dict[int, int] = {}  # by CTA: its last tcgen05.alloc
         self.acquired = [np.zeros(0, np.uint32)] * self.cluster.count  # by warp: what tcgen05.fence made visible to it
         self.wgmma_groups: dict[tuple[int, int], Clock | None] = {}  # by warpgroup and group: what its warps knew
@@ -153,6 +161,19 @@ class Knowledge:
         """Returns whether the warp's last row had the same lanes and meaning: the lanes learned nothing since."""
         last = self.last[row.warp]
         return last is not None and last.lanes is row.lanes and self.meanings[last.inst] is self.meanings[row.inst]
+
+    def meet(self, row: Row) -> None:
+        """The lanes of a warp have waited for one another in elect.sync, shfl.sync, vote.sync, match.sync or redux.sync
+        (PTX ISA 9.7.9.6, 9.7.13.9 to 9.7.13.14): each has passed its waits for mbarriers when another goes on. ptxas
+        makes WARPSYNC of it, as of bar.warp.sync. PTX orders no accesses by it."""
+        waits = self.unmet.pop(row.warp, ())
+        if not waits:
+            return
+        clocks = self.clocks.now(row.lanes)
+        for mbarrier in waits:
+            for lane in row.lanes[mbarrier.saw[row.lanes] >= 0].tolist():
+                mbarrier.witness(lane, row.lanes, clocks)
+        self.clocks.table[GENERIC, row.lanes, row.lanes] += 1
 
     def running_threads(self, rank: int) -> int:
         """Returns the threads of a CTA's warps that have not exited."""
@@ -207,9 +228,24 @@ class Knowledge:
                 del self.in_flight[number]
         if cta != rank:
             self.remote_arrivals[place] = mbarrier, mbarrier.phase + 1, inst, cta
+        if knows is not None:
+            self._witness_waits(mbarrier, lane, knows)
         if clock is not None and knows is not None:
             self.check_arrival(mbarrier, knows, Arrival(inst, lane, int(clock[GENERIC, lane])))
         self.arrive(mbarrier, inst, -1, clock, count, 0, nbytes)
+
+    def _witness_waits(self, mbarrier: Mbarrier, committer: int, knows: NDArray[np.uint32]) -> None:
+        """A commit arrives: the end of the phase comes after all waits that its thread knew of when it committed."""
+        mbarrier.commit(knows)
+        waits, first = self.uncommitted[committer // 32], committer - committer % 32
+        column, value = np.array([mbarrier.column]), np.array([mbarrier.phase + 1])
+        for other in list(waits):
+            lanes = first + np.flatnonzero(other.saw[first : first + 32] >= 0)
+            known = knows[lanes] >= other.waited[lanes]
+            for lane in lanes[known].tolist():
+                other.witness(lane, column, value)
+            if known.all():
+                waits.remove(other)
 
     def check_arrival(self, mbarrier: Mbarrier, knows: NDArray[np.uint32], arrival: Arrival) -> None:
         """An arrival counts for the open phase: its thread must know that the phase before has ended."""
@@ -259,21 +295,57 @@ class Knowledge:
             return seen == 1
         ids, who = shadow.before(cells, lanes, write, atomic)
         others = ~np.isin(self.accesses.rows["column"][ids], pipes)
-        self._find_unordered(ids[others], who[others], inst, engine, acquired)
+        unread = shadow.unread(cells) if engine and write else None
+        self._find_unordered(ids[others], who[others], inst, engine, acquired, unread)
         return bool((shadow.writer[cells] >= 0).all())
 
-    def _find_unordered(self, ids: Ids, who: Ids, inst: int, engine: bool, acquired: NDArray[np.uint32] | None) -> None:
-        """Add findings for pairs of an access and a lane that comes after it."""
+    def _find_unordered(
+        self,
+        ids: Ids,
+        who: Ids,
+        inst: int,
+        engine: bool,
+        acquired: NDArray[np.uint32] | None,
+        unread: Ids | None,
+    ) -> None:
+        """Add findings for pairs of an access and a lane that comes after it; notes where evidence says that the chip
+        keeps the order. ``unread``: writes of which no read is known; None for an operation that reads."""
         late = self.accesses.unknown(ids, who)
         hidden = ~late & engine & self.accesses.unseen(ids, who)
         missed = ~late & self.accesses.unacquired(ids, who, acquired)
-        for rule, chosen, text in (
-            ("race", late, "nothing orders the second after the first"),
-            ("proxy-fence", hidden, "they are ordered, but the proxies differ"),
-            ("tcgen05-fence", missed, "they are ordered, but not for the tensor core"),
+        read = np.zeros(len(ids), np.bool_) if unread is None else ~np.isin(ids, unread)
+        fenced = hidden & ~read & self._fenced_late(ids, who)
+        equal = late.copy()
+        equal[late] = self._are_equal(ids[late], who[late], inst)
+        proxies = "they are ordered, but the proxies differ"
+        for rule, chosen, text, evidence in (
+            ("race", late & ~equal, "nothing orders the second after the first", ""),
+            ("race", equal, "nothing orders the two", EVIDENCE["equal"]),
+            ("proxy-fence", hidden & ~read & ~fenced, proxies, ""),
+            ("proxy-fence", hidden & read, proxies, EVIDENCE["overwrite"]),
+            ("proxy-fence", fenced, "the fence is behind the barrier, in the second's thread", EVIDENCE["late fence"]),
+            ("tcgen05-fence", missed, "they are ordered, but not for the tensor core", EVIDENCE["fence"]),
         ):
             for access, lane in zip(ids[chosen].tolist(), who[chosen].tolist(), strict=True):
-                self.find_pair(rule, access, inst, lane, text)
+                self.find_pair(rule, access, inst, lane, text, evidence)
+
+    def _are_equal(self, ids: Ids, who: Ids, inst: int) -> NDArray[np.bool_]:
+        """Returns which accesses store the value that a store writes; stores whose values are unknown are doubted."""
+        same = np.zeros(len(ids), np.bool_)
+        if self.insts[inst].name != "st":
+            return same
+        stores = {other for other in self.accesses.rows["inst"][ids].tolist() if self.insts[other].name == "st"}
+        self.doubts |= stores | ({inst} if stores else set())
+        for at, (access, lane) in enumerate(zip(ids.tolist(), who.tolist(), strict=True)):
+            same[at] = access in self.stored and self.stored[access] == self.storing.get(lane)
+        return same
+
+    def _fenced_late(self, ids: Ids, who: Ids) -> NDArray[np.bool_]:
+        """Returns which accesses the lanes knew of when they executed fence.proxy.async."""
+        columns, values = self.accesses.rows["column"][ids].tolist(), self.accesses.rows["value"][ids].tolist()
+        fences = [self.late_fences.get(lane, ()) for lane in who.tolist()]
+        given = zip(fences, columns, values, strict=True)
+        return np.array([column < len(fence) and fence[column] >= value for fence, column, value in given], np.bool_)
 
     def check_overwrite(self, words: Ids, lanes: Ids | int, inst: int) -> None:
         """Something is written to words of 8 bytes: no live mbarrier may be there."""
@@ -284,25 +356,24 @@ class Knowledge:
             text = "the mbarrier lives until mbarrier.inval"
             self.find_pair("mbarrier-live", self.mbarriers[place].init, inst, lane, text)
 
-    def find_pair(self, rule: str, access: int, inst: int, lane: int, message: str) -> None:
+    def find_pair(self, rule: str, access: int, inst: int, lane: int, message: str, evidence: str = "") -> None:
         """Add a finding about an earlier access and a later one."""
         rows = self.accesses.rows
         first = self.step("first", int(rows["inst"][access]), int(rows["lane"][access]))
-        self.find(rule, (first, self.step("second", inst, lane)), message)
+        self.find(rule, (first, self.step("second", inst, lane)), message, evidence)
 
-    def find(self, rule: str, steps: tuple[Step, ...], message: str) -> None:
-        """Add a finding, once for the same instructions; a race is the same whichever access came first."""
+    def find(self, rule: str, steps: tuple[Step, ...], message: str, evidence: str = "") -> None:
+        """Add a finding, or a note if there is evidence, once for the same instructions: a finding replaces a note. A
+        race is the same whichever access came first."""
         lines = [(step.where, step.opcode) for step in steps]
         key = rule, *(sorted(lines) if rule == "race" else lines)
-        if rule not in self.facts.off and key not in self.findings:
-            self.findings[key] = Finding(RULES[rule], steps, message)
+        known = self.findings.get(key)
+        if rule not in self.facts.off and (known is None or (known.evidence and not evidence)):
+            self.findings[key] = Finding(RULES[rule], steps, message, evidence=evidence)
 
     def step(self, what: str, inst: int, lane: int) -> Step:
-        warp, opcode = lane // 32, self.insts[inst].opcode
-        rank, inside = divmod(warp, self.cluster.per_cta)
-        return Step(
-            what, opcode, self.names.places[inst], self.names.roles[inst], self.cta(rank), inside * 32 + lane % 32
-        )
+        rank, thread = divmod(lane, 32 * self.cluster.per_cta)
+        return step_of(self.names, what, self.insts[inst], self.cta(rank), thread)
 
     def cta(self, rank: int) -> tuple[int, int, int]:
         """Returns the coordinates of a CTA of the cluster in the grid."""
@@ -330,4 +401,4 @@ class Knowledge:
                 for access in changes[len(self.setmaxnregs[other]) :]:
                     step = self.step("changes registers", int(self.accesses.rows["inst"][access]), warp * 32)
                     text = f"warp {other % self.cluster.per_cta} of its warpgroup exits without it"
-                    self.find("setmaxnreg", (step,), text)
+                    self.find("setmaxnreg", (step,), text, EVIDENCE["registers"])

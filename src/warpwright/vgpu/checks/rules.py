@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warpwright.vgpu.checks.findings import Rule
 
-__all__ = ["RULES"]
+__all__ = ["EVIDENCE", "RULES"]
 
 _ALL = (
     Rule(
@@ -164,3 +164,15 @@ _ALL = (
 )
 
 RULES = {rule.id: rule for rule in _ALL}
+
+# What keeps an order that PTX does not promise: SASS that ptxas 13.0 makes, read for sm_90a, sm_100a and sm_120a, and
+# kernels that run on these GPUs every day (docs/rules.md has the details).
+EVIDENCE = {
+    "load": "SASS: the first use of such a register waits for the load",
+    "fence": "SASS: the fence is a NOP; Triton's kernels leave it out",
+    "overwrite": "a read that other threads know of has its value; CUTLASS's kernels of sm_120 do the same",
+    "equal": "both store the same value, in this run; Triton's kernels do so",
+    "late fence": "PTX ISA 8.9.4 asks for a fence that links the two; Triton's kernels have theirs there",
+    "registers": "CUTLASS's, FlashAttention-4's and Triton's kernels do the same",
+    "left out": "ptxas leaves setmaxnreg out, with a warning: the results are the same",
+}

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from warpwright.errors import DeviceError, LimitReached
 from warpwright.vgpu.checks.order.access_kinds import global_operand, kind_of
-from warpwright.vgpu.engines.box import geometry, window
+from warpwright.vgpu.engines.box import geometry
 from warpwright.vgpu.engines.op import Op
-from warpwright.vgpu.engines.tensor_copy import coordinates
+from warpwright.vgpu.engines.pixels import part_inside
+from warpwright.vgpu.engines.tensor_copy import filter_offsets, starts
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.jit.state import DONE, RECORD_WORDS
 from warpwright.vgpu.machine.events import Records, Rows
@@ -208,11 +209,11 @@ class Stream:
         return kept
 
     def _clipped(self, op: Op) -> bool:
-        """Whether the box of a store is not wholly inside the tensor. The machine refuses what is no box."""
-        coords = coordinates(op)
+        """Whether a box of a store is not wholly inside the tensor. The machine refuses what is no box."""
         with suppress(DeviceError):
             box = geometry(self.cluster.tensor_map(op, op["map"]).map)
-            return box.rank == len(coords) and window(box, coords) is not None
+            parts = (part_inside(box, at, filter_offsets(op)) for at in starts(op, box) if box.rank == len(at))
+            return any(part is not None for part in parts)
         return False
 
     def _steps(self, starts: Rows) -> Rows:

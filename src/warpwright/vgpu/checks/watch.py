@@ -16,7 +16,7 @@ from warpwright.errors import DescriptorError, DeviceError
 from warpwright.vgpu.checks.knowledge import BITS, Knowledge, Row
 from warpwright.vgpu.checks.meanings import registers
 from warpwright.vgpu.checks.stream import Block
-from warpwright.vgpu.jit.record import TOUCH
+from warpwright.vgpu.jit.record import MEETING, TOUCH
 
 __all__ = ["apply_row", "follow"]
 
@@ -79,6 +79,9 @@ def apply_row(known: Knowledge, row: Row) -> None:
     """Apply the meaning of a row."""
     if row.extra & TOUCH:
         registers.touch(known, row)
+        return
+    if row.extra & MEETING:
+        known.meet(row)
         return
     function = known.meanings[row.inst]
     if known.globals.kinds[row.inst] is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from warpwright.errors import Deadlock, DescriptorError, DeviceError, LimitReached, UnsupportedInstruction
 from warpwright.vgpu.checks.facts import Facts
 from warpwright.vgpu.checks.findings import Coverage, Finding, Step, Verdict
+from warpwright.vgpu.checks.hang import Situations
 from warpwright.vgpu.checks.knowledge import MEANINGS, Knowledge
 from warpwright.vgpu.checks.meanings import copies, maps, tensor, threads
 from warpwright.vgpu.checks.memory.globals import Judged
 from warpwright.vgpu.checks.rules import RULES
+from warpwright.vgpu.checks.steps import step_of
 from warpwright.vgpu.checks.stream import Shared, Stream
+from warpwright.vgpu.checks.stuck.blocked import situations
 from warpwright.vgpu.checks.stuck.deadlock import deadlock
 from warpwright.vgpu.checks.text import MISTAKES
 from warpwright.vgpu.checks.watch import follow
@@ -51,24 +54,37 @@ ASSERTFAIL = "call.__assertfail"
 
 
 class Watcher(Listener[Launch, Cluster]):
-    """Stores what every cluster does, judges one of equal clusters, and collects the findings. ``off``: the rules not
-    to check; ``depends``: the arrays that earlier launches write. ``last``: the lowest cluster with an error of its
-    own; findings of higher clusters are dropped, since the number of them that ran is chance."""
+    """Stores what every cluster does, judges one of equal clusters, and collects the findings.
+
+    ``off``: the rules not to check; ``depends``: the arrays that earlier launches write; ``strict``: notes are
+    findings. ``last``: the lowest cluster with an error of its own; findings of higher clusters are dropped, since the
+    number of them that ran is chance. ``doubts``: loads that read what no thread has written, and stores that race; in
+    another run ``doubted``: such a load is a finding only if its value has an effect, such a race a note if the values
+    are equal.
+    """
 
     accesses = True
 
-    def __init__(self, off: frozenset[str] = frozenset(), depends: Sequence[NDArray[Any]] = ()) -> None:
-        self.off, self.depends = off, depends
+    def __init__(
+        self,
+        off: frozenset[str] = frozenset(),
+        depends: Sequence[NDArray[Any]] = (),
+        strict: bool = False,
+        doubted: frozenset[int] = frozenset(),
+    ) -> None:
+        self.off, self.depends, self.strict, self.doubted = off, depends, strict, doubted
+        self.doubts: set[int] = set()
         self.started = False
         self.lock = threading.Lock()
         self.equal: dict[bytes, _EqualClusters] = {}
         self.last = _NONE
         self.stops: dict[Exception, Finding] = {}
+        self.hung: list[tuple[int, Situations]] = []  # clusters that wait for one another
         self.streams: dict[int, Stream] = {}
 
     def launched(self, launch: Launch) -> None:
         self.started = True
-        self.facts = Facts(launch, self.off, self.depends)
+        self.facts = Facts(launch, self.off, self.depends, self.doubted)
         self.program, self.names, self.globals = self.facts.program, self.facts.names, self.facts.globals
         self.in_turn = self.globals.in_turn
         self.shared = Shared(launch.insts, self.globals.addresses.add)
@@ -95,6 +111,8 @@ class Watcher(Listener[Launch, Cluster]):
             equal = self.equal.setdefault(digest, _EqualClusters())
             repeated, equal.lowest = equal.lowest < number, min(equal.lowest, number)
             self.last = min(self.last, number) if own else self.last
+            if isinstance(error, Deadlock) and not own:
+                self.hung.append((number, situations(cluster)))
         if repeated and error is None:
             return
         with equal.lock:
@@ -118,6 +136,7 @@ class Watcher(Listener[Launch, Cluster]):
         known.contexts.finish(rows["column"], rows["value"])
         with self.lock:
             self.globals.judged[digest] = Judged(known.contexts, known.flags, known.at)
+            self.doubts |= known.doubts
         return known.findings
 
     def _cluster_findings(self) -> list[Finding]:
@@ -125,7 +144,8 @@ class Watcher(Listener[Launch, Cluster]):
         found: dict[object, Finding] = {}
         for equal in sorted(self.equal.values(), key=lambda equal: equal.judged):
             for lines, finding in equal.findings.items() if equal.judged <= self.last else ():
-                found.setdefault(lines, finding)
+                if lines not in found or (found[lines].evidence and not finding.evidence):
+                    found[lines] = finding
         return list(found.values())
 
     def verdict(self, device: str, error: DeviceError | DescriptorError | None) -> Verdict:
@@ -135,6 +155,8 @@ class Watcher(Listener[Launch, Cluster]):
             reasons.append(str(error))
         elif error is not None:
             found = self.stops.get(error) or Finding(RULES["fault"], (), str(error))
+            if found.hang is not None:
+                found = replace(found, hang=found.hang.with_clusters(each for _, each in sorted(self.hung)[1:]))
             if found.rule.id in self.off:
                 reasons.append(f"stopped, with `{found.rule.id}` switched off: {error}")
             else:
@@ -143,7 +165,9 @@ class Watcher(Listener[Launch, Cluster]):
         if coverage.missed and error is None:
             lines = ", ".join(coverage.missed)
             reasons.append(f"not reached: {lines}; choose a problem that comes there")
-        return Verdict(self.program.name, device, tuple(findings), coverage, tuple(reasons))
+        notes = tuple(each for each in findings if each.evidence and not self.strict)
+        findings = [each for each in findings if self.strict or not each.evidence]
+        return Verdict(self.program.name, device, tuple(findings), coverage, tuple(reasons), notes=notes)
 
     def _stop(self, known: Knowledge, error: DeviceError | DescriptorError) -> Finding:
         """Returns the finding for the error of a cluster."""
@@ -156,15 +180,15 @@ class Watcher(Listener[Launch, Cluster]):
         """Returns the findings that need no run, once for the same lines."""
         found: dict[tuple[object, ...], Finding] = {}
         for rule in [rule for rule in MISTAKES if rule not in self.off]:
-            for pairs, text in MISTAKES[rule](self.program):
+            for pairs, text, evidence in MISTAKES[rule](self.program):
                 steps = tuple(self._step(what, inst) for what, inst in pairs)
-                found.setdefault((rule, *(step.where for step in steps)), Finding(RULES[rule], steps, text))
+                finding = Finding(RULES[rule], steps, text, evidence=evidence)
+                found.setdefault((rule, *(step.where for step in steps)), finding)
         return list(found.values())
 
     def _step(self, what: str, inst: int) -> Step:
         """Returns a step that any thread takes."""
-        opcode = self.program.insts[inst].opcode
-        return Step(what, opcode, self.names.places[inst], self.names.roles[inst], (0, 0, 0), 0)
+        return step_of(self.names, what, self.program.insts[inst], (0, 0, 0), 0)
 
     def _failing_blocks(self) -> set[int]:
         """Returns the numbers of the blocks that report a failed assertion, and of those that lead only there."""

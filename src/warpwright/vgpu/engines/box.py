@@ -8,16 +8,19 @@ the tensor from the box's first element, so one plan serves every box of the sam
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.layout import period, swizzle
+from warpwright.layout import period, swizzle, width
+from warpwright.layout.swizzle import Mode
 from warpwright.layout.tensor_map import TensorMap
-from warpwright.types import Scalar
+from warpwright.types import PACKED, PADDED, Scalar
 
-__all__ = ["CHUNK", "Chunks", "Elements", "Geometry", "chunks", "elements", "geometry", "window"]
+__all__ = ["CHUNK", "Chunks", "Elements", "Extents", "Geometry", "Lines", "chunks", "elements", "geometry", "window"]
 
 CHUNK = 16
 Extents = tuple[tuple[int, int], ...]
@@ -30,31 +33,48 @@ NAN = 0x7FF7_7FF7_7FF7_7FF7  # out-of-bounds fill, for elements of every type: s
 class Geometry:
     """Copy parameters of a tensor map, innermost dimension first.
 
-    ``counts``: elements of the box; ``steps``: element strides; ``pitches``: bytes from one element of the tensor to
-    the next; ``latest``: last coordinate at which the box ends inside the tensor; ``reach``: bytes of the tensor from
-    its base; ``row``: bytes from one row of the box to the next in shared memory, at least a swizzle span (seen on an
-    H200; the transaction bytes stay those of the box);
+    ``counts``: elements of the box, in im2col mode channels and pixels; ``corners``: those of `TensorMap`;
+    ``steps``: element strides; ``pitches``: bytes from one element of the tensor to the next; ``latest``: last
+    coordinate at which the box ends inside the tensor; ``reach``: bytes of the tensor from its base; ``row``: bytes
+    from one row of the box to the next in shared memory, at least a swizzle span (seen on an H200; the transaction
+    bytes stay those of the box); ``unit``: bytes of the tensor in 16 bytes of shared memory, fewer for padded types;
+    ``packed``: bits of an element of a packed type, of which ``counts``, ``dims`` and ``pitches`` have bytes along the
+    innermost dimension, 0 for other types; ``span``: bytes of shared memory from the first row to the last;
     ``period``: bytes after which the swizzle repeats. It does not refer to the map, whose array may be large.
     """
 
     dtype: type[Scalar]
-    swizzle: int
+    swizzle: Mode
     interleave: str
     rank: int
     size: int
     nbytes: int
     counts: tuple[int, ...]
+    corners: tuple[tuple[int, ...], ...]
     steps: tuple[int, ...]
     dims: tuple[int, ...]
     pitches: tuple[int, ...]
     latest: tuple[int, ...]
     reach: int
     row: int
+    unit: int
+    packed: int
+    span: int
     period: int
     pattern: IntArray
     pattern_at: int
     chunks: dict[tuple[int, Extents | None], Chunks] = field(default_factory=dict)
     elements: dict[tuple[int, Extents | None], Elements] = field(default_factory=dict)
+
+
+class Lines(NamedTuple):
+    """The rows of a box in shared memory: the byte offset of each in the tensor, whether it is inside, and the first
+    and one past the last element of a row that are inside."""
+
+    offset: IntArray
+    inside: NDArray[np.bool_]
+    first: int
+    end: int
 
 
 @dataclass(slots=True, eq=False)
@@ -102,12 +122,16 @@ def geometry(tensor: TensorMap) -> Geometry:
 
 
 def _geometry(tensor: TensorMap) -> Geometry:
-    size, counts = tensor.dtype.nbytes, tensor.box_elements
+    size, counts, dims = tensor.dtype.nbytes, tensor.box_elements, tensor.dims
+    unit, packed = CHUNK, tensor.dtype.bits if tensor.dtype in PACKED else 0
+    if packed:  # CuTe DSL and Triton count the bytes of the tensor in transactions, without the padding
+        size, unit = 1, 2 * packed if tensor.dtype in PADDED else CHUNK
+        counts, dims = ((extents[0] * packed // 8, *extents[1:]) for extents in (counts, dims))
     steps = (1, *tensor.elem_strides[1:])
     pitches = (size, *tensor.strides)
-    ends = [(count - 1) * step for count, step in zip(counts, steps, strict=True)]
-    reach = sum((dim - 1) * pitch for dim, pitch in zip(tensor.dims, pitches, strict=True)) + size
+    reach = sum((dim - 1) * pitch for dim, pitch in zip(dims, pitches, strict=True)) + size
     pattern = np.full(2, NAN if tensor.fill == "nan" else 0, np.int64)
+    row = max(counts[0] * size * CHUNK // unit, width(tensor.swizzle) if tensor.swizzle else 0)
     return Geometry(
         dtype=tensor.dtype,
         swizzle=tensor.swizzle,
@@ -116,16 +140,24 @@ def _geometry(tensor: TensorMap) -> Geometry:
         size=size,
         nbytes=tensor.nbytes,
         counts=counts,
+        corners=tensor.corners,
         steps=steps,
-        dims=tensor.dims,
+        dims=dims,
         pitches=pitches,
-        latest=tuple(dim - 1 - end for dim, end in zip(tensor.dims, ends, strict=True)),
+        latest=() if tensor.corners else _latest(dims, counts, steps),
         reach=reach,
-        row=max(counts[0] * size, tensor.swizzle if isinstance(tensor.swizzle, int) else 128),
+        row=row,
+        unit=unit,
+        packed=packed,
+        span=row * prod(counts[1:]),
         period=max(period(tensor.swizzle), 128),
         pattern=pattern,
         pattern_at=pattern.ctypes.data,
     )
+
+
+def _latest(dims: tuple[int, ...], counts: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(dim - 1 - (count - 1) * step for dim, count, step in zip(dims, counts, steps, strict=True))
 
 
 def window(box: Geometry, coords: list[int]) -> Extents | None:
@@ -141,24 +173,30 @@ def window(box: Geometry, coords: list[int]) -> Extents | None:
     )
 
 
-def chunks(box: Geometry, phase: int, extents: Extents | None) -> Chunks:
-    """The cached plan of a copy whose shared-memory side starts ``phase`` bytes into the swizzle pattern."""
-    cached = box.chunks.get((phase, extents))
+def chunks(box: Geometry, phase: int, part: Extents | Lines | None) -> Chunks:
+    """The plan of a copy whose shared-memory side starts ``phase`` bytes into the swizzle pattern; cached, but for
+    ``Lines``."""
+    if isinstance(part, Lines):
+        return _chunks(box, phase, part)
+    cached = box.chunks.get((phase, part))
     if cached is None:
-        cached = box.chunks[phase, extents] = _chunks(box, phase, extents)
+        cached = box.chunks[phase, part] = _chunks(box, phase, _lines(box, part))
     return cached
 
 
-def elements(box: Geometry, phase: int, extents: Extents | None) -> Elements:
-    """The cached plan of a reduction, element by element."""
-    cached = box.elements.get((phase, extents))
+def elements(box: Geometry, phase: int, part: Extents | Lines | None) -> Elements:
+    """The plan of a reduction, element by element; cached, but for ``Lines``."""
+    if isinstance(part, Lines):
+        return _elements(box, phase, part)
+    cached = box.elements.get((phase, part))
     if cached is None:
-        cached = box.elements[phase, extents] = _elements(box, phase, extents)
+        cached = box.elements[phase, part] = _elements(box, phase, _lines(box, part))
     return cached
 
 
-def _rows(box: Geometry, extents: Extents) -> tuple[IntArray, NDArray[np.bool_]]:
-    """Byte offset in the tensor of each row of the box (all dimensions but the innermost), and whether it is inside."""
+def _lines(box: Geometry, extents: Extents | None) -> Lines:
+    """Returns the rows of a box of tile mode, with offsets from its first element."""
+    extents = extents or tuple((0, count) for count in box.counts)
     offset, inside = np.zeros(1, np.int64), np.ones(1, bool)
     for axis in range(1, box.rank):
         index = np.arange(box.counts[axis], dtype=np.int64)
@@ -166,24 +204,18 @@ def _rows(box: Geometry, extents: Extents) -> tuple[IntArray, NDArray[np.bool_]]
         first, end = extents[axis]
         offset = (step[:, None] + offset).ravel()
         inside = (((index >= first) & (index < end))[:, None] & inside).ravel()
-    return offset, inside
+    return Lines(offset, inside, *extents[0])
 
 
-def _full_extents(box: Geometry) -> Extents:
-    return tuple((0, count) for count in box.counts)
-
-
-def _chunks(box: Geometry, phase: int, extents: Extents | None) -> Chunks:
-    extents = extents or _full_extents(box)
-    line = box.counts[0] * box.size
-    offset, inside = _rows(box, extents)
-    first, end = extents[0][0] * box.size, extents[0][1] * box.size
-    at = np.arange(0, line, CHUNK)
-    shared = swizzle(phase + np.arange(len(offset))[:, None] * box.row + at, box.swizzle)
+def _chunks(box: Geometry, phase: int, lines: Lines) -> Chunks:
+    line, (offset, inside) = box.counts[0] * box.size, lines[:2]
+    first, end = lines.first * box.size, lines.end * box.size
+    at = np.arange(0, line, box.unit)
+    shared = swizzle(phase + np.arange(len(offset))[:, None] * box.row + at * CHUNK // box.unit, box.swizzle)
     tensor = offset[:, None] + at
-    whole = inside[:, None] & (at >= first) & (at + CHUNK <= end)
-    partial = inside[:, None] & ~whole & (at < end) & (at + CHUNK > first)
-    byte = np.arange(CHUNK)
+    whole = inside[:, None] & (at >= first) & (at + CHUNK <= end) & (box.unit == CHUNK)
+    partial = inside[:, None] & ~whole & (at < end) & (at + box.unit > first)
+    byte = np.arange(box.unit)
     covered = partial[:, :, None] & ((at[:, None] + byte >= first) & (at[:, None] + byte < end))
     to, source, fill = shared[whole] // CHUNK, tensor[whole] // CHUNK, shared[~whole] // CHUNK
     same = np.zeros_like(fill)
@@ -204,13 +236,12 @@ def _chunks(box: Geometry, phase: int, extents: Extents | None) -> Chunks:
     )
 
 
-def _elements(box: Geometry, phase: int, extents: Extents | None) -> Elements:
-    extents = extents or _full_extents(box)
-    offset, inside = _rows(box, extents)
+def _elements(box: Geometry, phase: int, lines: Lines) -> Elements:
+    offset, inside, first, end = lines
     index = np.arange(box.counts[0])
     shared = swizzle(phase + np.arange(len(offset))[:, None] * box.row + index * box.size, box.swizzle)
     tensor = offset[:, None] + index * box.size
-    selected = inside[:, None] & (index >= extents[0][0]) & (index < extents[0][1])
+    selected = inside[:, None] & (index >= first) & (index < end)
     rounds = _rounds(shared[selected] // box.size, tensor[selected] // box.size)
     return Elements(rounds, int(shared.min()), int(shared.max()) + box.size)
 

@@ -121,7 +121,7 @@ def _resolve(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint
     bound = fabric.tensor_map(op, op["map"])
     place = fabric.global_memory(op, op["map"], MAP_BYTES)
     box = geometry(bound.map)
-    if box.rank != form.dims or box.interleave != "none" or box.dtype is tf32:
+    if box.rank != form.dims or box.corners or box.packed or box.interleave != "none" or box.dtype is tf32:
         return None
     (rank, offset), (owner, barrier) = (_place(_column(inst, rows, name)) for name in ("dst_mem", "mbar"))
     phase = int(offset[0]) % box.period

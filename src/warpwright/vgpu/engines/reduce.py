@@ -2,7 +2,8 @@
 
 An element is updated atomically (`Fabric.global_lock` for memory that several clusters reach). Sums round to nearest
 even in the element's type; subnormal numbers stay (PTX says that f32 sums flush them; an H200 does not). Minimum and
-maximum ignore a NaN, and -0 is less than +0. A NaN result has all mantissa bits set, except in f64 (seen on an H200).
+maximum ignore a NaN, and -0 is less than +0. A NaN result has all mantissa bits set; in f64 infinity minus infinity is
+0xfff8000000000000, and another NaN stays (seen on an H200).
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _DTYPES: dict[str, Any] = {
     "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,
 }  # fmt: skip
 
-_NANS: dict[int, np.unsignedinteger[Any]] = {2: np.uint16(0x7FFF), 4: np.uint32(0x7FFFFFFF)}
+_NANS: dict[int, np.unsignedinteger[Any]] = {
+    2: np.uint16(0x7FFF), 4: np.uint32(0x7FFFFFFF), 8: np.uint64(0xFFF8_0000_0000_0000),
+}  # fmt: skip
 
 # op: element types of a tensor map that it accepts
 TENSOR_TYPES: dict[str, tuple[str, ...]] = {
@@ -49,12 +52,12 @@ def combine(op: str, old: Array, new: Array) -> Array:
     floating = old.dtype.kind not in "iu"
     with np.errstate(all="ignore"):
         result: Array = (_FLOATS if floating else _INTEGERS)[op](old, new)
-        return _canonical(result) if floating else result
-
-
-def _canonical(x: Array) -> Array:
-    nan = _NANS.get(x.dtype.itemsize)
-    return x if nan is None else np.where(np.isnan(x), nan.view(x.dtype), x)
+        if not floating:
+            return result
+        nan = np.isnan(result)
+        if result.dtype.itemsize == 8:
+            nan &= ~(np.isnan(old) | np.isnan(new))
+        return np.where(nan, _NANS[result.dtype.itemsize].view(result.dtype), result)
 
 
 def _minimum(old: Array, new: Array, flip: bool) -> Array:

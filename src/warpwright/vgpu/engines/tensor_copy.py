@@ -1,6 +1,7 @@
 """Copies of boxes between tensors and shared memory: cp.async.bulk.tensor and cp.reduce.async.bulk.tensor.
 
-PTX ISA 9.1 sections 9.7.9.27.1.2 and 9.7.9.27.1.3, tile mode.
+PTX ISA 9.1 sections 9.7.9.27.1.2 and 9.7.9.27.1.3, modes tile, tile::gather4, tile::scatter4, im2col
+and im2col_no_offs.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ from numpy.typing import NDArray
 from warpwright import isa
 from warpwright.errors import MemoryFault, ProtocolError, UnsupportedInstruction
 from warpwright.types import tf32
-from warpwright.vgpu.engines.box import CHUNK, Chunks, Extents, Geometry, chunks, elements, geometry, window
-from warpwright.vgpu.engines.op import Fabric, Op
+from warpwright.vgpu.engines.box import CHUNK, Chunks, Extents, Geometry, Lines, chunks, elements, geometry
+from warpwright.vgpu.engines.op import BoundMap, Fabric, Op
+from warpwright.vgpu.engines.pixels import offset_limit, outside_corners, part_inside
 from warpwright.vgpu.engines.place import barrier, check_inside, ctas_of, locate
 from warpwright.vgpu.engines.reduce import TENSOR_TYPES, combine, dtype_of
 from warpwright.vgpu.jit.runtime import function
+from warpwright.vgpu.program.operation import FOUR_ROWS, box_count
 
-__all__ = ["ALIGNMENT", "TensorForm", "coordinates", "copy_box", "form_of", "reduce_box"]
+__all__ = ["ALIGNMENT", "TensorForm", "copy_box", "filter_offsets", "form_of", "reduce_box", "starts"]
 
 ALIGNMENT = 128
+MODES = ("", "tile", *FOUR_ROWS, "im2col", "im2col_no_offs")
 _ADDRESSES = 1 << 64  # an address is a sum modulo this
 
 
@@ -53,19 +57,33 @@ def form_of(opcode: str) -> TensorForm:
     )
 
 
-def coordinates(op: Op) -> list[int]:
-    """The coordinates of the box in the tensor, innermost dimension first; negative coordinates are outside."""
+def starts(op: Op, box: Geometry) -> list[list[int]]:
+    """Returns the coordinates of every box of a copy, innermost dimension first, of packed types in bytes; negative
+    coordinates are outside."""
+    first, *rest = _coordinates(op)
+    first = first * box.packed // 8 if box.packed else first
+    return [[first, row] for row in rest] if op.inst["mode"] in FOUR_ROWS else [[first, *rest]]
+
+
+def _coordinates(op: Op) -> list[int]:
     return [((word & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000 for word in op.vector("coords")]
 
 
+def filter_offsets(op: Op) -> list[int]:
+    """Returns the offsets of the filter in im2col mode, innermost dimension first; [] in tile mode."""
+    if op.inst["mode"] == "im2col_no_offs":
+        return [0] * (len(op.vector("coords")) - 2)
+    return [word & 0xFFFF for word in op.vector("offsets")]
+
+
 class _Box(NamedTuple):
-    """One copy, resolved. ``data``: memory that has every byte of the tensor that the copy touches, at ``host``;
-    ``origin``: bytes from there to the box, which may begin outside the tensor."""
+    """One box of a copy, resolved. ``data``: memory that has every byte of the tensor that the box touches, at
+    ``host``; ``origin``: bytes from there to the box, which may begin outside the tensor."""
 
     data: NDArray[np.uint8]
     host: int
     geometry: Geometry
-    extents: Extents | None
+    part: Extents | Lines | None
     origin: int
     rank: int
     offset: int
@@ -75,28 +93,52 @@ class _Box(NamedTuple):
 def copy_box(fabric: Fabric, op: Op) -> None:
     """Complete a tensor load or store: data first, then complete_tx on the mbarrier of every destination."""
     form = form_of(op.inst.opcode)
-    box = _resolve(fabric, op, form)
-    if not form.load:
-        return _store(fabric, op, box)
-    mbar_rank, mbar = barrier(fabric, op, op["mbar"])
-    _check_barrier(fabric, op, form, box.rank, mbar_rank)
-    ranks = ctas_of(fabric, op, op["mask"]) if "mask" in op else (box.rank,)
-    for rank in ranks:
-        _load(fabric, op, box, rank)
-        owner = (rank & ~1) | (mbar_rank & 1) if form.pair else rank
-        fabric.complete_tx(op, owner, mbar, box.geometry.nbytes)
-    return None
+    boxes = _resolve(fabric, op, form)
+    if form.load:
+        _load(fabric, op, form, boxes)
+    else:
+        for box in boxes:
+            _store_box(fabric, op, box)
 
 
-def _resolve(fabric: Fabric, op: Op, form: TensorForm) -> _Box:
-    if form.mode not in ("", "tile"):
+def _resolve(fabric: Fabric, op: Op, form: TensorForm) -> list[_Box]:
+    if form.mode not in MODES:
         raise fabric.failure(
             UnsupportedInstruction,
             op,
-            f"mode .{form.mode} is not executed by the virtual GPU; expected .tile; use one tile copy for each row",
+            f"mode .{form.mode} is not executed by the virtual GPU; expected .{', .'.join(MODES[1:])}; load the pixels "
+            "by .im2col",
         )
     bound = fabric.tensor_map(op, op["map"])
     box = geometry(bound.map)
+    _check_map(fabric, op, form, box)
+    if box.packed:
+        _check_packed(fabric, op, form, box)
+    rank, offset = locate(fabric, op, op["dst_mem" if form.load else "src_mem"], "address of the box")
+    _check_place(fabric, op, form, box, rank, offset)
+    return [
+        _locate_box(fabric, op, form, bound, coords, rank, offset + i * box.row)
+        for i, coords in enumerate(starts(op, box))
+    ]
+
+
+def _locate_box(
+    fabric: Fabric, op: Op, form: TensorForm, bound: BoundMap, coords: list[int], rank: int, offset: int
+) -> _Box:
+    """Returns the box at some coordinates that is at ``offset`` of a CTA's shared memory."""
+    box = geometry(bound.map)
+    _check_start(fabric, op, form, box, coords)
+    part, phase = part_inside(box, coords, filter_offsets(op)), offset % box.period
+    pitches = () if box.corners else box.pitches
+    origin = sum([coord * pitch for coord, pitch in zip(coords, pitches, strict=False)])
+    data, host = bound.data, bound.host
+    if box.reach > len(data):
+        low, data = _touched(fabric, op, chunks(box, phase, part), bound.address + origin)
+        origin, host = -low, data.ctypes.data
+    return _Box(data, host, box, part, origin, rank, offset, phase)
+
+
+def _check_map(fabric: Fabric, op: Op, form: TensorForm, box: Geometry) -> None:
     if box.rank != form.dims:
         raise fabric.failure(
             ProtocolError,
@@ -104,23 +146,28 @@ def _resolve(fabric: Fabric, op: Op, form: TensorForm) -> _Box:
             f".{form.dims}d is given a tensor map of {box.rank} dimensions; expected .{box.rank}d and "
             f"{box.rank} coordinates, or a map of {form.dims} dimensions",
         )
+    wanted, given = ("im2col" if found else "tile" for found in (form.mode.startswith("im2col"), box.corners))
+    if wanted != given:
+        name, corners = ("Im2col", "corners=…") if wanted == "im2col" else ("Tiled", "no corners")
+        raise fabric.failure(
+            ProtocolError,
+            op,
+            f".{form.mode or 'tile'} is given a tensor map of {given} mode; expected one of {wanted} mode; encode it "
+            f"by cuTensorMapEncode{name}, or by ww.TensorMap with {corners}",
+        )
     if box.interleave != "none":
         raise fabric.failure(
             UnsupportedInstruction,
             op,
             f"the tensor map has interleave {box.interleave!r}; expected 'none'; the virtual GPU executes no other",
         )
-    coords = coordinates(op)
-    _check_start(fabric, op, form, box, coords)
-    rank, offset = locate(fabric, op, op["dst_mem" if form.load else "src_mem"], "address of the box")
-    _check_place(fabric, op, form, box, rank, offset)
-    origin = sum([coord * pitch for coord, pitch in zip(coords, box.pitches, strict=True)])
-    extents, phase = window(box, coords), offset % box.period
-    data, host = bound.data, bound.host
-    if box.reach > len(data):
-        low, data = _touched(fabric, op, chunks(box, phase, extents), bound.address + origin)
-        origin, host = -low, data.ctypes.data
-    return _Box(data, host, box, extents, origin, rank, offset, phase)
+    if form.mode in FOUR_ROWS and box.counts[1] != 1:
+        raise fabric.failure(
+            ProtocolError,
+            op,
+            f".{form.mode} is given a tensor map with boxes of {box.counts[1]} rows; expected boxes of 1 row, four of "
+            "which it copies; encode the map with a box of 1 row",
+        )
 
 
 def _touched(fabric: Fabric, op: Op, plan: Chunks, start: int) -> tuple[int, NDArray[np.uint8]]:
@@ -149,6 +196,53 @@ def _check_start(fabric: Fabric, op: Op, form: TensorForm, box: Geometry, coords
             f"a box is stored at coordinates {tuple(coords)}, innermost first; expected none below 0; only loads "
             "may start outside the tensor",
         )
+    if box.corners:
+        _check_pixels(fabric, op, form, box, coords)
+
+
+def _check_packed(fabric: Fabric, op: Op, form: TensorForm, box: Geometry) -> None:
+    """Check the limits of packed types (PTX ISA 9.1 section 9.7.9.27.1.1)."""
+    first, name = _coordinates(op)[0], box.dtype.name
+    values = 128 if box.unit < CHUNK else CHUNK * 8 // box.packed
+    if first % values:
+        raise fabric.failure(
+            ProtocolError,
+            op,
+            f"the innermost coordinate is {first}; expected a multiple of {values} values of type {name}",
+        )
+    if not form.load and box.unit < CHUNK:
+        raise fabric.failure(
+            UnsupportedInstruction,
+            op,
+            f"a box of type {name} is stored; expected a load, or a map of b4x16; the virtual GPU does not remove the "
+            "padding of stores",
+        )
+
+
+def _check_pixels(fabric: Fabric, op: Op, form: TensorForm, box: Geometry, coords: list[int]) -> None:
+    """Check the limits of im2col mode (PTX ISA 9.1 sections 5.5.4.1 and 9.7.9.27.1.1)."""
+    outside, limit, (lower, upper) = outside_corners(box, coords), offset_limit(box.rank), box.corners
+    if outside:
+        raise fabric.failure(
+            ProtocolError,
+            op,
+            f"im2col mode is given coordinates {tuple(coords)}, innermost first; expected a pixel between the map's "
+            f"corners, {' and '.join(outside)}; mend the coordinates or the corners",
+        )
+    if max(filter_offsets(op)) >= limit:
+        raise fabric.failure(
+            ProtocolError,
+            op,
+            f"im2col mode is given offsets {tuple(filter_offsets(op))}; expected 0 to {limit - 1} with {box.rank} "
+            "dimensions; add the rest to the coordinates",
+        )
+    if not form.load and (min(lower) < 0 or max(upper) > 0):
+        raise fabric.failure(
+            ProtocolError,
+            op,
+            f"pixels are stored through a map with corners {lower} and {upper}, innermost first; expected none outside "
+            "the image; encode a map without the padding for stores",
+        )
 
 
 def _check_place(fabric: Fabric, op: Op, form: TensorForm, box: Geometry, rank: int, offset: int) -> None:
@@ -160,11 +254,12 @@ def _check_place(fabric: Fabric, op: Op, form: TensorForm, box: Geometry, rank: 
             f"the {what} of the box is at offset {offset} of shared memory; expected a multiple of {ALIGNMENT}; "
             "align the buffer",
         )
-    if box.nbytes > fabric.shared_limit:
+    nbytes = box.nbytes * box_count(op.inst)
+    if nbytes > fabric.shared_limit:
         raise fabric.failure(
             MemoryFault,
             op,
-            f"the box has {box.nbytes} bytes; expected at most the {fabric.shared_limit} bytes of shared memory; use a "
+            f"the box has {nbytes} bytes; expected at most the {fabric.shared_limit} bytes of shared memory; use a "
             "smaller box",
         )
     if (form.own or not form.load) and rank != op.rank:
@@ -189,8 +284,18 @@ def _check_barrier(fabric: Fabric, op: Op, form: TensorForm, rank: int, mbar_ran
     )
 
 
-def _load(fabric: Fabric, op: Op, box: _Box, rank: int) -> None:
-    plan = chunks(box.geometry, box.phase, box.extents)
+def _load(fabric: Fabric, op: Op, form: TensorForm, boxes: list[_Box]) -> None:
+    mbar_rank, mbar = barrier(fabric, op, op["mbar"])
+    _check_barrier(fabric, op, form, boxes[0].rank, mbar_rank)
+    for rank in ctas_of(fabric, op, op["mask"]) if "mask" in op else (boxes[0].rank,):
+        for box in boxes:
+            _load_box(fabric, op, box, rank)
+        owner = (rank & ~1) | (mbar_rank & 1) if form.pair else rank
+        fabric.complete_tx(op, owner, mbar, sum(box.geometry.nbytes for box in boxes))
+
+
+def _load_box(fabric: Fabric, op: Op, box: _Box, rank: int) -> None:
+    plan = chunks(box.geometry, box.phase, box.part)
     base = box.offset - box.phase
     check_inside(fabric, op, "destination of the box", rank, base + plan.low, plan.high - plan.low)
     if not fabric.computes:
@@ -217,8 +322,8 @@ def _round_to_tf32(data: NDArray[np.uint8], plan: Chunks) -> None:
     floats[inside] = np.where(words & 0x7FFFFFFF > 0x7F800000, 0x7FFFE000, nearest)
 
 
-def _store(fabric: Fabric, op: Op, box: _Box) -> None:
-    plan = chunks(box.geometry, box.phase, box.extents)
+def _store_box(fabric: Fabric, op: Op, box: _Box) -> None:
+    plan = chunks(box.geometry, box.phase, box.part)
     base = box.offset - box.phase
     check_inside(fabric, op, "source of the box", box.rank, base + plan.low, plan.high - plan.low)
     if not fabric.computes:
@@ -233,7 +338,7 @@ def _store(fabric: Fabric, op: Op, box: _Box) -> None:
 def reduce_box(fabric: Fabric, op: Op) -> None:
     """Complete a tensor reduction; elements outside the tensor keep their values."""
     form = form_of(op.inst.opcode)
-    box = _resolve(fabric, op, form)
+    (box,) = _resolve(fabric, op, form)
     type = box.geometry.dtype.name
     if type not in TENSOR_TYPES[form.op]:
         raise fabric.failure(
@@ -241,7 +346,7 @@ def reduce_box(fabric: Fabric, op: Op) -> None:
             op,
             f".{form.op} is given a tensor map of {type} elements; expected {', '.join(TENSOR_TYPES[form.op])}",
         )
-    plan = elements(box.geometry, box.phase, box.extents)
+    plan = elements(box.geometry, box.phase, box.part)
     base = box.offset - box.phase
     check_inside(fabric, op, "source of the box", box.rank, base + plan.low, plan.high - plan.low)
     if not fabric.computes:

@@ -28,6 +28,7 @@ from warpwright.vgpu.jit import (
     sync,
     warp,
     warpgroup,
+    wmma,
 )
 from warpwright.vgpu.jit.costs import Costs
 from warpwright.vgpu.jit.lanes import MEANINGS, Lanes, Meaning
@@ -39,7 +40,9 @@ from warpwright.vgpu.program.program import Block, Inst, Program, Register, ment
 __all__ = ["Kernel", "compile_program", "emit", "marks_of"]
 
 # the import fills MEANINGS
-_MODULES = (alu, bits, compare, convert, floats, issue, launch_control, matrix, memory, mma, sync, warp, warpgroup)
+_MODULES = (
+    alu, bits, compare, convert, floats, issue, launch_control, matrix, memory, mma, sync, warp, warpgroup, wmma,
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -62,28 +65,38 @@ class Kernel:
 
 
 def compile_program(
-    program: Program, observed: bool = False, costs: Costs | None = None, watched: bool = False
+    program: Program,
+    observed: bool = False,
+    costs: Costs | None = None,
+    watched: bool = False,
+    doubted: frozenset[int] = frozenset(),
 ) -> Kernel:
     """Compile a program. ``observed``: the code also reports synchronisation to observers; ``costs``: it writes rows
     for timing; ``watched``: it writes rows for checks, and marks of the blocks entered and the guards that were true
-    and false."""
-    text, kernel = emit(program, observed, costs, watched)
+    and false; ``doubted``: loads and stores that these rows tell more of (`Listener`)."""
+    uses = uses_of(program, doubted) if watched else {}
+    text, kernel = emit(program, observed, costs, watched, frozenset(uses), doubted)
     engine, (*_, tables) = compile_ir(text), kernel
     pointers = (ctypes.c_void_p * len(tables)).from_address(engine.variable("tables"))
     pointers[:] = [table.ctypes.data for table in tables]
-    return Kernel(program, engine, engine.address("kernel"), *kernel, uses_of(program) if watched else {})
+    return Kernel(program, engine, engine.address("kernel"), *kernel, uses)
 
 
 def emit(
-    program: Program, observed: bool = False, costs: Costs | None = None, watched: bool = False
+    program: Program,
+    observed: bool = False,
+    costs: Costs | None = None,
+    watched: bool = False,
+    tracked: frozenset[int] = frozenset(),
+    doubted: frozenset[int] = frozenset(),
 ) -> tuple[str, tuple[dict[str, int], int, dict[int, str], list[NDArray[np.int64]]]]:
-    """The IR text of a program, and the other fields of `Kernel`."""
+    """The IR text of a program, and the other fields of `Kernel`. ``tracked``: instructions with watched registers."""
     local = _local_registers(program)
     slots, nbytes = _place_registers(program, local)
     lanes = Lanes(slots, dict.fromkeys(local, True), observed)
     lanes.costs = costs
     lanes.watched = watched
-    lanes.tracked = frozenset(uses_of(program) if watched else ())
+    lanes.tracked, lanes.doubted = tracked, doubted
     lanes.param_bytes = max((p.offset + p.nbytes for p in program.params), default=0)
     lanes.arch = program.arch
     moves = [i for i in program.insts if i.traits.queue == "tmem"]
@@ -146,7 +159,7 @@ def _block(lanes: Lanes, block: Block, messages: dict[int, str]) -> None:
     lanes.masks.clear()
     lanes.tmem_idle = False
     lanes.block, lanes.ended = block.index, False
-    lanes.block_mask = lanes.load("i32", OFFSETS["mask"])
+    lanes.enter(lanes.load("i32", OFFSETS["mask"]))
     record.mark_block(lanes)
     for inst in block.insts:
         lanes.inst = inst
@@ -165,6 +178,7 @@ def _instruction(lanes: Lanes, inst: Inst, messages: dict[int, str]) -> None:
     meaning = MEANINGS.get(inst.name) if inst.match else None
     record.wait_loads(lanes, inst)
     record.touch(lanes, inst)
+    _take_stored(lanes, inst)
     mark = len(lanes.lines)
     try:
         if meaning is None:
@@ -179,6 +193,14 @@ def _instruction(lanes: Lanes, inst: Inst, messages: dict[int, str]) -> None:
         del lanes.lines[mark:]
         messages[inst.index] = str(error) if isinstance(error, UnsupportedInstruction) else f"{place(inst)}: {error}"
         _emit_fault(lanes, inst)
+
+
+def _take_stored(lanes: Lanes, inst: Inst) -> None:
+    """Perform pending tcgen05.st before an instruction writes a register that one of them may read."""
+    if lanes.tmem_idle or inst.traits.queue == "tmem":
+        return
+    if any(r.name in lanes.stored and not lanes.local.get(r.name) for r in results(inst)):
+        lanes.flush_tmem()
 
 
 def _guard(lanes: Lanes, inst: Inst) -> None:
@@ -212,7 +234,7 @@ def _collective(lanes: Lanes, inst: Inst, meaning: Meaning) -> None:
     lanes.ended, lanes.values, lanes.masks, lanes.mask = False, known, masks, ""
     lanes.tmem_idle = tmem_idle and lanes.tmem_idle
     lanes.reload_registers()
-    lanes.block_mask = lanes.load("i32", OFFSETS["mask"])
+    lanes.enter(lanes.load("i32", OFFSETS["mask"]))
 
 
 def _reserve_queue(lanes: Lanes) -> None:

@@ -20,6 +20,15 @@ no:
   ret i1 false
 }
 
+; Store -1 for each lane of a mask, 0 for the others, at an offset of the warp's state.
+define void @spread_mask(ptr %w, i64 %offset, i32 %mask) {
+  %flags = bitcast i32 %mask to <32 x i1>
+  %lanes = sext <32 x i1> %flags to <32 x i32>
+  %p = getelementptr i8, ptr %w, i64 %offset
+  store <32 x i32> %lanes, ptr %p
+  ret void
+}
+
 ; Dispatch the lowest block with a lane that can run (counted from `bias`).
 define i32 @dispatch(ptr %w) {
   %plive = getelementptr i8, ptr %w, i64 $live

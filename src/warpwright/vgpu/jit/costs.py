@@ -17,10 +17,11 @@ from math import ceil
 from warpwright.targets import Timing
 from warpwright.vgpu.program.program import Block, Inst, Program, mentions, registers_of, sources, targets
 
-__all__ = ["NEED", "Costs", "costs_of", "elapsed", "is_memory"]
+__all__ = ["NEED", "WARP_MMAS", "Costs", "costs_of", "elapsed", "is_memory"]
 
 FIELD = 21  # bits of a counter in a stamp; counters wrap: between two rows of a warp they must grow by less than 2^21
 NEED = 1 << 30  # added to the number of a load in the row that waits for its values
+WARP_MMAS = ("mma", "wmma.mma")
 WIDEST = 2.0  # issue slots of an instruction whose pipe takes longer: the scheduler issues others
 _WIDE = ("u64", "s64", "b64")
 _HALF = (  # their pipe accepts one every other cycle
@@ -49,7 +50,7 @@ def is_memory(inst: Inst) -> bool:
 
 def _is_late(inst: Inst) -> bool:
     """Whether only the replay knows when the results of an instruction are ready."""
-    return is_memory(inst) or inst.name == "mma"
+    return is_memory(inst) or inst.name in WARP_MMAS
 
 
 def _is_anchor(inst: Inst) -> bool:
@@ -168,7 +169,7 @@ class _Schedule:
 
     def _issue(self, inst: Inst, costs: Costs) -> None:
         uses, defs = mentions(inst)
-        if inst.name == "mma":  # the replay orders sums that accumulate into each other
+        if inst.name in WARP_MMAS:  # the replay orders sums that accumulate into each other
             uses = [register.name for operand in inst.named("a", "b") for register in registers_of(operand)]
         pipe, slots, latency, issues = _cost(inst, self.timing)
         self.count += issues

@@ -47,13 +47,41 @@ def push(lanes: Lanes, inst: Inst) -> None:
     operands = words(inst)
     if len(operands) > RECORD_WORDS - 2:
         raise lanes.unsupported(f"{len(operands)} operands")
-    for index, (kind, operand) in enumerate(operands):
-        lanes.store("<32 x i64>", _word(lanes, kind, operand), operand_slot(index))
+    values = [_word(lanes, kind, operand) for kind, operand in operands]
+    for index, value in enumerate(values):
+        lanes.store("<32 x i64>", value, operand_slot(index))
+    mask = lanes.mask
+    if inst.has("bulk_group") and inst.name.startswith("cp.async"):
+        lanes.narrow(_distinct(lanes, values))
+    _record(lanes, inst)
+    if lanes.mask != mask:
+        lanes.narrow(mask)
+
+
+def _record(lanes: Lanes, inst: Inst) -> None:
     enqueue(lanes, inst.index)
     if lanes.costs or lanes.watched:
         count = lanes.op(f"call i32 @llvm.ctpop.i32(i32 {lanes.mask})")
         record.row(lanes, inst, lanes.resize_scalar(count, 32, 64))
         record.signal(lanes, inst)
+
+
+def _distinct(lanes: Lanes, values: list[str]) -> str:
+    """The active lanes whose operands differ from those of all lower active lanes (i32).
+
+    ptxas 13.0 makes one bulk store of those that lanes of a warp issue with equal operands: its loop takes all lanes
+    with the operands of the first one (R2UR with a predicate). In its loop over loads, reductions and copies to shared
+    memory each lane is elected once, as `tests/conformance` has it of an H200.
+    """
+    alike = lanes.op(f"insertelement <32 x i32> poison, i32 {lanes.mask}, i32 0")
+    alike = lanes.op(f"shufflevector <32 x i32> {alike}, <32 x i32> poison, <32 x i32> zeroinitializer")
+    for value in values:
+        equal = lanes.op(f"call <32 x i32> @match_any(<32 x i64> {value}, i32 {lanes.mask})")
+        alike = lanes.op(f"and <32 x i32> {alike}, {equal}")
+    own = ", ".join(f"i32 {(1 << lane) - 1}" for lane in range(32))
+    lower = lanes.op(f"and <32 x i32> {alike}, <{own}>")
+    first = lanes.mask_of(lanes.op(f"icmp eq <32 x i32> {lower}, zeroinitializer"))
+    return lanes.op(f"and i32 {first}, {lanes.mask}")
 
 
 def enqueue(lanes: Lanes, number: int) -> None:

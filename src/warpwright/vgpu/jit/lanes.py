@@ -69,11 +69,12 @@ class Lanes:
 
     Attributes
     ----------
-    mask : name of the i32 with the active lanes, narrowed by the guard of the current instruction; ``active`` is the
-        same as ``<32 x i1>``. ``block_mask``: the active lanes of the whole block.
+    mask : name of the i32 with the active lanes, narrowed by the guard of the current instruction. ``block_mask``: the
+        active lanes of the whole block.
     block : index of the current block; ``ended`` once code has left the block.
     slots : offset in the warp's state of every register in memory.
-    masks : bit masks that the block has computed, by the name of their ``<32 x i1>``.
+    masks : bit masks that the block has computed, by the name of their ``<32 x i1>``. ``actives``: the ``<32 x i1>`` of
+        masks that LLVM's basic block has loaded; ``spreads``: the line that stores the lanes of a mask in memory.
     local : names of the registers that are SSA values.
     loaded : registers that some tcgen05.ld of the kernel fills; ``stored``: those that some tcgen05.st reads;
         ``tmem_idle`` while no tcgen05.ld or tcgen05.st can be pending.
@@ -83,9 +84,9 @@ class Lanes:
     costs : costs of instructions if rows for timing are recorded, else None.
     tables : constant tables; ``numbers``: their numbers by address.
     functions : text of the kernel's own functions by opcode and shape of operands (`outline`).
-    watched : whether rows for checks are recorded; ``tracked``: instructions with watched registers. The marks of a
-        launch are a word for each block, set when entered; from word ``guards`` on two for each instruction: guard
-        true, guard false; and word ``sink`` for stores without effect.
+    watched : whether rows for checks are recorded; ``tracked``: instructions with watched registers; ``doubted``:
+        stores whose rows have the values. The marks of a launch are a word for each block, set when entered; from word
+        ``guards`` on two for each instruction: guard true, guard false; and word ``sink`` for stores without effect.
     """
 
     def __init__(self, slots: dict[str, int], local: dict[str, bool], observed: bool = False) -> None:
@@ -97,7 +98,8 @@ class Lanes:
         self.count = 0
         self.mask = ""
         self.block_mask = ""
-        self.active = ""
+        self.actives: dict[str, str] = {}
+        self.spreads: dict[str, int] = {}
         self.guarded = False
         self.inst: Inst | None = None
         self.block = 0
@@ -106,6 +108,7 @@ class Lanes:
         self.costs: Costs | None = None
         self.watched = False
         self.tracked: frozenset[int] = frozenset()
+        self.doubted: frozenset[int] = frozenset()
         self.guards = self.sink = 0
         self.param_bytes = 0
         self.loaded: set[str] = set()
@@ -119,6 +122,8 @@ class Lanes:
 
     def emit(self, text: str) -> None:
         self.lines.append(text)
+        if text.endswith(":"):
+            self.actives.clear()
 
     def op(self, text: str) -> str:
         """Emit ``%n = text`` and return the name."""
@@ -161,10 +166,33 @@ class Lanes:
         one = self.op(f"insertelement <32 x {type}> poison, {type} {scalar}, i32 0")
         return self.op(f"shufflevector <32 x {type}> {one}, <32 x {type}> poison, <32 x i32> zeroinitializer")
 
+    def enter(self, mask: str) -> None:
+        """Let ``mask`` (i32) be the active lanes of the block."""
+        self.block_mask = mask
+        self._spread_mask(mask)
+
     def narrow(self, mask: str) -> None:
         """Let ``mask`` (i32) be the active lanes of the current instruction."""
         self.mask = mask
-        self.active = self.op(f"bitcast i32 {mask} to <32 x i1>")
+        if mask != self.block_mask:
+            self._spread_mask(mask)
+
+    def _spread_mask(self, mask: str) -> None:
+        """Make the lanes of a mask; leave a line for the call that stores them for other basic blocks."""
+        self.spreads[mask] = len(self.lines)
+        self.emit("")
+        self.actives[mask] = self.op(f"bitcast i32 {mask} to <32 x i1>")
+
+    @property
+    def active(self) -> str:
+        """The active lanes as ``<32 x i1>``: those of another basic block of LLVM from memory, once a basic block, for
+        LLVM makes the lanes anew for each use of such a value (AVX2)."""
+        if self.mask not in self.actives:
+            offset = OFFSETS["block_lanes" if self.mask == self.block_mask else "mask_lanes"]
+            self.lines[self.spreads[self.mask]] = f"call void @spread_mask(ptr %w, i64 {offset}, i32 {self.mask})"
+            lanes = self.load("<32 x i32>", offset)
+            self.actives[self.mask] = self.op(f"icmp slt <32 x i32> {lanes}, zeroinitializer")
+        return self.actives[self.mask]
 
     def only_first(self) -> None:
         """Keep the lowest active lane: the instruction is issued once for the warp."""
@@ -314,8 +342,6 @@ class Lanes:
     def assign(self, reg: Register, value: str) -> None:
         """Blend integer lanes of the register's own width into the register."""
         local = self.local.get(reg.name, False)
-        if not local and reg.name in self.stored and not self.tmem_idle:
-            self.flush_tmem()
         lanes = f"<32 x i{reg.bits}>"
         if not local or (self.guarded and reg.name in self.values):
             value = self.op(f"select <32 x i1> {self.active}, {lanes} {value}, {lanes} {self.register(reg)}")

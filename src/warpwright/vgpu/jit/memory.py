@@ -122,9 +122,11 @@ def st(lanes: Lanes, inst: Inst) -> None:
     target = inst.operand("a")
     assert isinstance(target, nodes.Address)
     count, size = _elements(inst)
+    values = [lanes.integer(source, 8 * size) for source in inst.items("b")]
+    record.stored(lanes, inst, values, 8 * size)
     translate(lanes, inst, _where(lanes, target, inst["space"]), inst["space"], count * size)
-    for i, source in enumerate(inst.items("b")):
-        _scatter(lanes, i * size, lanes.integer(source, 8 * size), 8 * size)
+    for i, value in enumerate(values):
+        _scatter(lanes, i * size, value, 8 * size)
 
 
 def _scatter(lanes: Lanes, offset: int, value: str, bits: int) -> None:

@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.jit import record
 from warpwright.vgpu.jit.control import converge
+from warpwright.vgpu.jit.ir import call
 from warpwright.vgpu.jit.lanes import Lanes, meaning
+from warpwright.vgpu.jit.rounding import directed, two_sum
 from warpwright.vgpu.jit.state import OFFSETS
 from warpwright.vgpu.jit.tensor_core import TYPES, Model, as_float
 from warpwright.vgpu.program.program import Inst
 
-__all__ = ["places_a", "places_b", "places_d"]
+__all__ = ["multiply", "multiply_double", "permute", "places_a", "places_b", "places_d", "plan"]
 
 _SHAPES = {"m16n8k4": 4, "m16n8k8": 8, "m16n8k16": 16, "m16n8k32": 32}
 _KINDS = {"f16": 0, "bf16": 1, "tf32": 2}
@@ -63,21 +65,27 @@ def mma_sync(lanes: Lanes, inst: Inst) -> None:
     shape, types = words[words.index("aligned") + 1], [word for word in words if word in {*TYPES, "f32", "s32", "f64"}]
     converge(lanes, "-1")
     if types == ["f64"] * 4:
-        return _double(lanes, inst, int(shape.rpartition("k")[2]))
+        return multiply_double(lanes, inst, int(shape.rpartition("k")[2]), "rn")
     if shape not in _SHAPES or len(types) != 4 or any("::" in word for word in words) or types[0] != types[3]:
         raise lanes.unsupported("this shape or these types")
-    plan = _plan(lanes, _SHAPES[shape], types, "satfinite" in words)
-    for name, start in (("a", _A_AT), ("b", _B_AT), ("c", _C_AT)):
-        for number, register in enumerate(inst.items(name)):
-            lanes.store("<32 x i32>", lanes.integer(register, 32), OFFSETS["operands"] + start + 128 * number)
-    lanes.emit(f"call void @mma_sync(ptr %w, ptr {lanes.base(plan)})")
+    a, b, c = ([lanes.integer(register, 32) for register in inst.items(name)] for name in ("a", "b", "c"))
+    results = multiply(lanes, plan(lanes, _SHAPES[shape], types, "satfinite" in words), a, b, c)
     record.row(lanes, inst)
-    for number, register in enumerate(inst.items("d")):
-        lanes.write(register, lanes.load("<32 x i32>", OFFSETS["operands"] + _C_AT + 128 * number), "b32")
+    for register, value in zip(inst.items("d"), results, strict=True):
+        lanes.write(register, value, "b32")
 
 
-def _plan(lanes: Lanes, k: int, types: list[str], saturate: bool) -> int:
-    """The plan: the words that mma.ll reads."""
+def multiply(lanes: Lanes, plan: int, a: list[str], b: list[str], c: list[str]) -> list[str]:
+    """The registers of D, from those of A, B and C; all are ``<32 x i32>``."""
+    for values, start in ((a, _A_AT), (b, _B_AT), (c, _C_AT)):
+        for number, value in enumerate(values):
+            lanes.store("<32 x i32>", value, OFFSETS["operands"] + start + 128 * number)
+    lanes.emit(f"call void @mma_sync(ptr %w, ptr {lanes.base(plan)})")
+    return [lanes.load("<32 x i32>", OFFSETS["operands"] + _C_AT + 128 * number) for number in range(len(c))]
+
+
+def plan(lanes: Lanes, k: int, types: list[str], saturate: bool) -> int:
+    """The address of a plan: the words that mma.ll reads. ``types`` of D, A, B and C."""
     d_type, a_type, b_type = types[:3]
     bits = 8 * TYPES[a_type]
     emulated = a_type in _NARROW and not lanes.arch.startswith("sm_12")
@@ -126,7 +134,7 @@ def _model(types: list[str], emulated: bool) -> list[int]:
     return packed
 
 
-def _double(lanes: Lanes, inst: Inst, depth: int) -> None:
+def multiply_double(lanes: Lanes, inst: Inst, depth: int, mode: str) -> None:
     """Lane 4g + q has, in register h + r·i of A, row g + 8h and k = q + 4i (r halves of rows); in register i of B,
     k = q + 4i of column g; in register 2h + p of C and D, row g + 8h of column 2q + p. fma in the order of k."""
     a, b = ([lanes.read(register, "f64") for register in inst.items(name)] for name in ("a", "b"))
@@ -135,15 +143,30 @@ def _double(lanes: Lanes, inst: Inst, depth: int) -> None:
         half, column = divmod(number, 2)
         total = lanes.read(register, "f64")
         for k in range(depth):
-            left = _permute(lanes, a[half + halves * (k // 4)], [lane // 4 * 4 + k % 4 for lane in range(32)])
-            right = _permute(lanes, b[k // 4], [4 * (2 * (lane % 4) + column) + k % 4 for lane in range(32)])
-            kind = "<32 x double>"
-            total = lanes.op(f"call {kind} @llvm.fma.v32f64({kind} {left}, {kind} {right}, {kind} {total})")
+            left = permute(lanes, a[half + halves * (k // 4)], [lane // 4 * 4 + k % 4 for lane in range(32)], "double")
+            right = permute(lanes, b[k // 4], [4 * (2 * (lane % 4) + column) + k % 4 for lane in range(32)], "double")
+            total = _fused(lanes, left, right, total, mode)
         results.append(total)
     for register, value in zip(inst.items("d"), results, strict=True):
         lanes.write(register, value, "f64")
 
 
-def _permute(lanes: Lanes, value: str, order: list[int]) -> str:
+def _fused(lanes: Lanes, x: str, y: str, z: str, mode: str) -> str:
+    """x·y + z, rounded once; the error of the nearest value is from Boldo and Muller, "Exact and approximated error of
+    the FMA", 2011."""
+    kind = "<32 x double>"
+    nearest = call(lanes, "fma", kind, x, y, z)
+    if mode == "rn":
+        return nearest
+    high = lanes.op(f"fmul {kind} {x}, {y}")
+    low = call(lanes, "fma", kind, x, y, lanes.op(f"fneg {kind} {high}"))
+    middle, least = two_sum(lanes, kind, z, low)
+    top, rest = two_sum(lanes, kind, high, middle)
+    error = lanes.op(f"fadd {kind} {lanes.op(f'fsub {kind} {top}, {nearest}')}, {rest}")
+    return directed(lanes, kind, nearest, lanes.op(f"fadd {kind} {error}, {least}"), kind, mode)
+
+
+def permute(lanes: Lanes, value: str, order: list[int], type: str) -> str:
+    """The values of the lanes ``order``; elements of an LLVM type."""
     mask = ", ".join(f"i32 {lane}" for lane in order)
-    return lanes.op(f"shufflevector <32 x double> {value}, <32 x double> poison, <32 x i32> <{mask}>")
+    return lanes.op(f"shufflevector <32 x {type}> {value}, <32 x {type}> poison, <32 x i32> <{mask}>")

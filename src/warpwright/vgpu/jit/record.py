@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from warpwright.vgpu.jit.costs import NEED
 from warpwright.vgpu.jit.lanes import Lanes
 from warpwright.vgpu.jit.state import LANES, OFFSETS
+from warpwright.vgpu.program.operation import box_count
 from warpwright.vgpu.program.program import Inst
 
 __all__ = [
-    "TOUCH", "access", "bar", "barriers", "completion_of", "first_value", "mark_block", "mark_guard", "order", "row",
-    "signal", "spend", "touch", "wait", "wait_loads", "waiting_lanes",
+    "MEETING", "TOUCH", "access", "bar", "barriers", "completion_of", "first_value", "mark_block", "mark_guard", "meet",
+    "order", "row",
+    "signal", "spend", "stored", "touch", "wait", "wait_loads", "waiting_lanes",
 ]  # fmt: skip
 
 
+_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)  # odd, of many bits: a hash of a vector's elements
 TOUCH = 1 << 20  # extra of a row for a use of registers
+MEETING = 1 << 21  # extra of a row for lanes that waited for one another
 ADDRESSES, OPERANDS = 1, 2  # tables of 32 words after a row of the watch
 
 
@@ -51,7 +57,21 @@ def access(lanes: Lanes, inst: Inst, nbytes: int) -> None:
     """Record the sectors or wavefronts of an access whose host addresses are in ``addr``."""
     _routine(lanes, "row_access", inst, f"i32 {lanes.mask}", f", i64 {nbytes}")
     if lanes.watched:
-        _watch(lanes, inst, lanes.mask, str(ADDRESSES), str(nbytes))
+        tables = OPERANDS if inst.index in lanes.doubted and inst.name == "st" else ADDRESSES
+        _watch(lanes, inst, lanes.mask, str(tables), str(nbytes))
+
+
+def stored(lanes: Lanes, inst: Inst, values: Sequence[str], bits: int) -> None:
+    """Put the values (``<32 x i{bits}>``) that a doubted store writes into its row, as one word: one value is exact, of
+    several a hash is left."""
+    if inst.index not in lanes.doubted:
+        return
+    word, *others = (lanes.resize(value, bits, 64) for value in values)
+    for value in others:
+        word = lanes.op(f"add <32 x i64> {lanes.op(f'mul <32 x i64> {word}, {lanes.splat(_FACTOR, 64)}')}, {value}")
+    for index, shift in enumerate((0, 20, 42)):  # as `watch.ll` packs operands
+        part = lanes.op(f"lshr <32 x i64> {word}, {lanes.splat(shift, 64)}")
+        lanes.store("<32 x i64>", part, OFFSETS["operands"] + 256 * index)
 
 
 def barriers(lanes: Lanes, inst: Inst, sets: bool = False) -> None:
@@ -79,6 +99,12 @@ def order(lanes: Lanes, inst: Inst, mask: str = "") -> None:
     """Record a fence or a warp barrier for checks: it orders accesses, but its time is negligible."""
     if lanes.watched:
         _watch(lanes, inst, mask or lanes.mask, "0")
+
+
+def meet(lanes: Lanes, inst: Inst, mask: str) -> None:
+    """Record that lanes have waited for one another: it orders what they execute, not their accesses."""
+    if lanes.watched:
+        lanes.emit(f"call void @watch_meeting(ptr %w, i32 {mask}, i64 {inst.index}, i64 {MEETING << 4})")
 
 
 def mark_block(lanes: Lanes) -> None:
@@ -127,6 +153,7 @@ def signal(lanes: Lanes, inst: Inst) -> None:
     nbytes, pair = "0", kind == "tensor" and inst["group"] == "cta_group::2"
     if kind == "tensor":
         nbytes = lanes.op(f"call i64 @box_bytes(ptr %w, i32 {lanes.mask}, i64 {_operand(lanes, inst, 'map')})")
+        nbytes = nbytes if box_count(inst) == 1 else lanes.op(f"mul i64 {nbytes}, {box_count(inst)}")
     elif kind == "bulk":
         nbytes = lanes.op(f"and i64 {_operand(lanes, inst, 'size')}, 4294967295")
     bar, many, box = (_column(inst, name) for name in ("mbar", "mask", "dst_mem"))

@@ -1,5 +1,5 @@
-; Atomic operations on two floats, as bits. A NaN result has all its mantissa bits set; minimum and maximum ignore a NaN
-; operand, and -0 is less than +0 (seen on an H200).
+; Atomic operations on two floats, as bits. A NaN result has all its mantissa bits set, except in f64; minimum and maximum
+; ignore a NaN operand, and -0 is less than +0 (seen on an H200).
 
 define float @value_f16(i16 %x) {
   %h = bitcast i16 %x to half
@@ -55,6 +55,19 @@ define i32 @add_f32(i32 %a, i32 %b) {
   %bits = bitcast float %sum to i32
   %r = select i1 %nan, i32 2147483647, i32 %bits
   ret i32 %r
+}
+
+; Infinity minus infinity is 0xfff8000000000000 (seen on an H200); the host's own NaN may have another sign.
+define i64 @add_f64(i64 %a, i64 %b) {
+  %x = bitcast i64 %a to double
+  %y = bitcast i64 %b to double
+  %sum = fadd double %x, %y
+  %nan = fcmp uno double %sum, %sum
+  %numbers = fcmp ord double %x, %y
+  %invalid = and i1 %nan, %numbers
+  %bits = bitcast double %sum to i64
+  %r = select i1 %invalid, i64 -2251799813685248, i64 %bits
+  ret i64 %r
 }
 
 define i32 @flushed(i32 %x) {

@@ -111,7 +111,7 @@ def _atomics() -> list[tuple[str, int, str]]:
     rows += [(atomic_name("cas", bits), bits, _swap(bits)) for bits in (16, 128)]
     rows.append((atomic_name("exch", 128), 128, "  %old = atomicrmw xchg ptr %p, i128 %x monotonic"))
     rows += [(atomic_name("add", 32, type), 32, _combine("add", 32, type)) for type in ("f32", "f32_flushed")]
-    rows.append((atomic_name("add", 64, "f64"), 64, _F64_ADD))
+    rows.append((atomic_name("add", 64, "f64"), 64, _combine("add", 64, "f64")))
     for op in ("add", "min", "max"):
         for kind in _HALVES:
             rows.append((atomic_name(op, 16, kind), 16, _combine(op, 16, kind)))
@@ -124,11 +124,6 @@ def _swap(bits: int) -> str:
         f"  %pair = cmpxchg ptr %p, i{bits} %c, i{bits} %x monotonic monotonic\n"
         f"  %old = extractvalue {{i{bits}, i1}} %pair, 0"
     )
-
-
-_F64_ADD = """  %xf = bitcast i64 %x to double
-  %was = atomicrmw fadd ptr %p, double %xf monotonic
-  %old = bitcast double %was to i64"""
 
 
 def _combine(op: str, bits: int, type: str) -> str:
@@ -180,6 +175,7 @@ _SIGNATURES = {
     "mbarrier_lanes": "i1 (ptr, i32)",
     "mbarrier_test": "i32 (ptr, i32)",
     "push": "i1 (ptr, i32, i32)",
+    "spread_mask": "void (ptr, i64, i32)",
     "permute": "<32 x i64> (<32 x i64>, <32 x i32>)",
     "tmem_flush": "void (ptr)",
     "tmem_pend": "void (ptr, i32, i64)",
@@ -197,6 +193,7 @@ _SIGNATURES = {
     "cluster_arrive": "i32 (ptr, i32)",
     "signal": "void (ptr, i32, i64, i64, i64, i64, i64, i1)",
     "watch": "void (ptr, i32, i64, i64, i64, i64)",
+    "watch_meeting": "void (ptr, i32, i64, i64)",
     **{f"gather{b}": f"<32 x i{b}> (ptr, i32, i64)" for b in (8, 16, 32, 64)},
     **{f"scatter{b}": f"void (ptr, i32, i64, <32 x i{b}>)" for b in (8, 16, 32, 64)},
     **{name: f"<32 x i{b}> (ptr, i32, <32 x i{b}>, <32 x i{b}>)" for name, b, _ in _atomics()},

@@ -30,13 +30,31 @@ good:
   %type = and i64 %type0, 60
   %logs = lshr i64 1314816991760, %type
   %log = and i64 %logs, 3
-  %size = shl i64 1, %log
+  %whole = shl i64 8, %log
+  %packed = icmp uge i64 %type, 44
+  %six = icmp eq i64 %type, 52
+  %part = select i1 %six, i64 6, i64 4
+  %size = select i1 %packed, i64 %part, i64 %whole
   %woven = and i64 %word, 6144
   %plain = icmp eq i64 %woven, 0
   %dense = and i64 %sizes, -8
   %steps = select i1 %plain, i64 %dense, i64 %sizes
   %boxes = lshr i64 %sizes, 24
-  br label %each
+  %version = and i64 %word, 15
+  %im2col = icmp eq i64 %version, 1
+  br i1 %im2col, label %pixels, label %each
+pixels:
+  %ppixels = getelementptr i8, ptr %map, i64 60
+  %pixels0 = load i32, ptr %ppixels, align 4
+  %pixels1 = and i32 %pixels0, 1023
+  %pixels2 = zext i32 %pixels1 to i64
+  %count2 = add i64 %pixels2, 1
+  %channels0 = and i64 %boxes, 255
+  %channels = add i64 %channels0, 1
+  %row = mul i64 %channels, %size
+  %column = mul i64 %row, %count2
+  %column1 = lshr i64 %column, 3
+  ret i64 %column1
 each:
   %axis = phi i64 [ 0, %good ], [ %axis1, %each ]
   %nbytes = phi i64 [ %size, %good ], [ %nbytes1, %each ]
@@ -54,7 +72,8 @@ each:
   %last = icmp uge i64 %axis, %rank
   br i1 %last, label %done, label %each
 done:
-  ret i64 %nbytes1
+  %nbytes2 = lshr i64 %nbytes1, 3
+  ret i64 %nbytes2
 bad:
   ret i64 -1
 }

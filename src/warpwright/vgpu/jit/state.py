@@ -86,6 +86,8 @@ _FIELDS: list[tuple[str, str, int]] = [
     ("addr", "i8", LANES),  # addresses of the current access: virtual in, host out
     ("operands", "u8", LANES * RECORD_WORDS),
     ("scratch", "u8", LANES * 2),
+    ("block_lanes", "i4", LANES),  # -1 for each active lane of the block, and of the current instruction
+    ("mask_lanes", "i4", LANES),
     ("live", "u4", 1),
     ("mask", "u4", 1),
     ("blocked", "u4", 1),

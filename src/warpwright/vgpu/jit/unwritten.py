@@ -10,21 +10,24 @@ from dataclasses import dataclass, replace
 
 from warpwright.vgpu.program.program import Inst, Program, results, sources, successors
 
-__all__ = ["Flow", "flow_of", "maybe_unwritten"]
+__all__ = ["Flow", "derived_from", "flow_of", "maybe_unwritten"]
 
 _CHOOSES = ("selp", "slct", "and", "or", "mov", "prmt", "bfi", "lop3")  # one written operand may determine the result
+_MIXES = ("shfl", "redux", "vote", "match", "mma", "wmma", "movmatrix")  # results from operands of other lanes
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
     """Register data flow of an instruction, by name: ``reads`` and ``writes``; ``effect``: its reads must have been
-    written; ``chooses``: one operand may determine the result; ``guard``: the predicate of its execution."""
+    written; ``chooses``: one operand may determine the result; ``guard``: the predicate of its execution; ``mixes``:
+    the result is written only if the operands of all lanes are."""
 
     reads: frozenset[str]
     writes: frozenset[str]
     effect: bool
     chooses: bool
     guard: str
+    mixes: bool = False
 
     def restrict(self, doubtful: frozenset[str]) -> Flow:
         """The flow restricted to ``doubtful`` registers; no reads if a written operand may determine the result."""
@@ -35,14 +38,26 @@ class Flow:
         )
 
 
-def flow_of(inst: Inst) -> Flow:
+def flow_of(inst: Inst, derived: frozenset[str] = frozenset()) -> Flow:
     """The flow of one instruction. Special registers count as written; so do all operands of an opcode without a form,
-    whose results are unknown."""
+    whose results are unknown. ``derived``: registers computed from unwritten memory, which lanes may exchange."""
     guard = inst.guard.name if inst.guard else ""
     defs, uses = (frozenset(r.name for r in registers if not r.special) for registers in (results(inst), sources(inst)))
     has_results = inst.match is not None and bool(inst.match.spelling.writes)
+    mixes = bool(uses & derived) and inst.name.startswith(_MIXES)
     effect = not has_results or bool(inst.traits.queue or inst.traits.access)
-    return Flow(uses, defs, effect, inst.name in _CHOOSES, guard)
+    return Flow(uses, defs, effect and not mixes, inst.name in _CHOOSES, guard, mixes)
+
+
+def derived_from(program: Program, loads: frozenset[int]) -> frozenset[str]:
+    """Returns the registers that loads fill, and all that are computed from them."""
+    found, before = {register.name for load in loads for register in results(program.insts[load])}, -1
+    while len(found) > before:
+        before = len(found)
+        for inst in program.insts if loads else ():
+            flow = flow_of(inst, frozenset(found))
+            found |= flow.writes if flow.reads & found and not flow.effect else set()
+    return frozenset(found)
 
 
 def maybe_unwritten(program: Program) -> frozenset[str]:

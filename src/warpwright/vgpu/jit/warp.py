@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from warpwright.ptx import nodes
 from warpwright.vgpu.jit import record
 from warpwright.vgpu.jit.control import converge
@@ -27,20 +29,22 @@ def _one_group(lanes: Lanes, operand: Operand, mask: str) -> None:
     same = lanes.op(f"icmp eq <32 x i32> {lanes.integer(operand, 32)}, {lanes.spread('i32', mask)}")
     ours = lanes.op(f"and i32 {lanes.mask}, {lanes.mask_of(same)}")
     others = lanes.op(f"xor i32 {lanes.mask}, {ours}")
-    lanes.block_mask = lanes.op(f"xor i32 {lanes.block_mask}, {others}")
+    lanes.enter(lanes.op(f"xor i32 {lanes.block_mask}, {others}"))
     lanes.store("i32", lanes.block_mask, OFFSETS["mask"])
     lanes.emit(f"call void @set_pc(ptr %w, i32 {others}, i32 {lanes.block})")
     lanes.narrow(ours)
 
 
-def _gather_members(lanes: Lanes, inst: Inst) -> str:
-    """Wait for the member lanes; returns the members that execute this, as i32."""
+def _gather_members(lanes: Lanes, inst: Inst, tell: Callable[[Lanes, Inst, str], None] = record.meet) -> str:
+    """Wait for the member lanes, and record it for checks; returns the members that execute this, as i32."""
     operand = inst.operand("mask")
     mask = members(lanes, operand)
     if not isinstance(operand, nodes.Imm):
         _one_group(lanes, operand, mask)
     converge(lanes, mask)
-    return lanes.op(f"and i32 {lanes.mask}, {mask}")
+    here = lanes.op(f"and i32 {lanes.mask}, {mask}")
+    tell(lanes, inst, here)
+    return here
 
 
 def _binary(lanes: Lanes, word: str, a: str, b: str) -> str:
@@ -151,7 +155,7 @@ def elect_sync(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("bar.warp.sync")
 def bar_warp_sync(lanes: Lanes, inst: Inst) -> None:
-    record.order(lanes, inst, _gather_members(lanes, inst))
+    _gather_members(lanes, inst, record.order)
 
 
 @meaning("activemask")

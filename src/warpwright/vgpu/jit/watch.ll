@@ -73,6 +73,39 @@ done:
   ret void
 }
 
+; A row for lanes that have waited for one another, unless the previous row of the buffer says so, too.
+define void @watch_meeting(ptr %w, i32 %mask, i64 %inst, i64 %extra) {
+  %pr = getelementptr i8, ptr %w, i64 $rows
+  %rows = load ptr, ptr %pr
+  %count = load i64, ptr %rows
+  %some = icmp ne i64 %count, 0
+  br i1 %some, label %compare, label %new
+compare:
+  %pl = getelementptr i64, ptr %rows, i64 2
+  %last = load i64, ptr %pl
+  %at = shl i64 %last, 2
+  %p0 = getelementptr i64, ptr %rows, i64 %at
+  %who = load i64, ptr %p0
+  %warp = lshr i64 %who, 32
+  %ph = getelementptr i8, ptr %w, i64 $row_head
+  %head = load i64, ptr %ph
+  %own = lshr i64 %head, 32
+  %p1 = getelementptr i64, ptr %p0, i64 1
+  %before = load i64, ptr %p1
+  %lanes = zext i32 %mask to i64
+  %high = shl i64 %extra, 32
+  %word = or i64 %lanes, %high
+  %here = icmp eq i64 %warp, %own
+  %same = icmp eq i64 %before, %word
+  %again = and i1 %here, %same
+  br i1 %again, label %done, label %new
+new:
+  call void @watch(ptr %w, i32 %mask, i64 %inst, i64 %extra, i64 0, i64 0)
+  br label %done
+done:
+  ret void
+}
+
 ; The offsets of up to %count rows with their tables; returns their number.
 define i64 @watch_rows(ptr %rows, i64 %count, ptr %starts) {
 entry:

@@ -90,12 +90,14 @@ class Listener(Generic[Launch, Cluster]):
 
     events : lane code reports synchronisation, and `event` is called
     accesses : lane code leaves a row for every access, barrier and fence, and `signal` is called
+    doubted : lane code leaves rows for all that is computed from these loads, and rows of these stores have the values
     timing : lane code leaves rows that count cycles by these costs
     in_turn : clusters run one after another, in one order
     """
 
     events = False
     accesses = False
+    doubted: frozenset[int] = frozenset()
     timing: Timing | None = None
     in_turn = False
 

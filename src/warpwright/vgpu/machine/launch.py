@@ -14,6 +14,7 @@ from warpwright import types
 from warpwright.arrays.device import spans
 from warpwright.errors import LaunchError
 from warpwright.layout.tensor_map import TensorMap
+from warpwright.ptx.names import kernel_name
 from warpwright.targets import Device as Spec
 from warpwright.vgpu.jit.compile import Kernel, marks_of
 from warpwright.vgpu.machine.events import Listener
@@ -69,7 +70,8 @@ class Launch:
 
     @property
     def name(self) -> str:
-        return self.kernel.program.name
+        """The kernel's name, for messages."""
+        return kernel_name(self.kernel.program.name)
 
     @property
     def text(self) -> str:
@@ -199,12 +201,14 @@ class Launch:
         return values | {"%smid": linear % self.spec.sms}
 
     def bind(self, args: Sequence[Any], memory: Sequence[NDArray[Any]] | None = None) -> None:
-        """Copy the arguments to the device and write the parameter block. With ``memory`` arrays have their host
-        addresses."""
+        """Copy the arguments to the device and write the parameter block. With ``memory``, arrays have their host
+        addresses; a module variable in one of its arrays has the value there, not its initial one."""
         program = self.kernel.program
         self._check_count(args)
+        kept = [(array.ctypes.data, array.ctypes.data + array.nbytes) for array in memory or ()]
         for variable in program.variables:
-            self.memory.place(variable.address, variable.data)
+            if not any(first <= variable.address < end for first, end in kept):
+                self.memory.place(variable.address, variable.data)
         values = [value.array if isinstance(value, TensorMap) else value for value in (*args, *(memory or ()))]
         arrays = [value for value in values if isinstance(value, np.ndarray)]
         self._check_room(arrays)

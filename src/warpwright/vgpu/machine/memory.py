@@ -92,7 +92,7 @@ class GlobalMemory:
                 self._add(span.low, np.asarray(span))
 
     def check_apart(self) -> None:
-        """Raise LaunchError if arrays at host addresses lie where a kernel sees other memory."""
+        """Raises LaunchError if an array at its host address overlaps other memory of the kernel."""
         windows = [[first, first + (1 << 32)] for first in (SHARED_WINDOW, LOCAL_WINDOW)]
         for (_, end, *_), (first, *_) in pairwise(sorted([*self.table.tolist(), *windows])):
             if first < end:

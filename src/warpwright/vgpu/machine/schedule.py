@@ -171,18 +171,16 @@ def ctas_per_sm(launch: Launch) -> int:
 
 def fitting_ctas(launch: Launch) -> int:
     """Returns how many CTAs of a launch fit on an SM together, by threads and shared memory."""
-    limits = launch.spec.limits
-    by_threads = limits.max_threads_per_sm // launch.threads
-    by_shared = limits.smem_per_sm // max(1, launch.shared_limit)
-    return max(1, min(limits.max_ctas_per_sm, by_threads, by_shared))
+    return max(1, launch.spec.limits.fitting_ctas(launch.threads, launch.shared_limit))
 
 
 def _places(launch: Launch) -> int:
-    """Returns how many clusters are resident together. A cluster lies in one GPC, so the SMs left over stay empty."""
+    """Returns how many clusters are resident together."""
     ranks = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
     timing = TIMINGS.get(launch.spec.name)
-    gpcs = timing.gpcs if timing and sum(timing.gpcs) == launch.spec.sms else (launch.spec.sms,)
-    return max(1, sum(sms // ranks for sms in gpcs)) * ctas_per_sm(launch)
+    known = timing is not None and sum(timing.gpcs) == launch.spec.sms
+    clusters = timing.clusters(ranks) if timing and known else launch.spec.sms // ranks
+    return max(1, clusters) * ctas_per_sm(launch)
 
 
 class _Progress:

@@ -1,4 +1,5 @@
-"""Services that the machine performs while lanes wait: tensor memory allocation, printf, changes of a tensor map."""
+"""Services that the machine performs while lanes wait: tensor memory allocation, printf, malloc, changes of a
+tensor map."""
 
 from __future__ import annotations
 
@@ -9,12 +10,19 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.errors import DeviceError, MemoryFault, ProtocolError, UnsupportedInstruction, UsageError
+from warpwright.errors import (
+    AssertionFault,
+    DeviceError,
+    MemoryFault,
+    ProtocolError,
+    UnsupportedInstruction,
+    UsageError,
+)
 from warpwright.layout.tensor_map_bytes import MAP_BYTES, replace
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.engines.place import check_inside, locate
 from warpwright.vgpu.jit.state import LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW, WAIT_SERVICE
-from warpwright.vgpu.machine import faults
+from warpwright.vgpu.machine import faults, heap
 from warpwright.vgpu.machine.fabric import ClusterFabric
 from warpwright.vgpu.program.program import Symbol
 
@@ -224,7 +232,20 @@ def _hexadecimal(value: float, kind: str, spec: str) -> str:
 
 def _assertfail(cluster: ClusterFabric, op: Op) -> bool:
     message, file = (_text(cluster, op, _argument(cluster, op, name)) for name in ("message", "file"))
-    raise cluster.failure(DeviceError, op, f"assertion `{message}` failed in {file}.")
+    raise cluster.failure(AssertionFault, op, f"assertion `{message}` failed in {file}.")
+
+
+def _malloc(cluster: ClusterFabric, op: Op) -> bool:
+    result = op.inst.operand("d")
+    assert isinstance(result, Symbol)
+    address = heap.allocate(cluster, op, _argument(cluster, op, "size"))
+    _local(cluster, op, result.value)[:8] = np.frombuffer(struct.pack("<Q", address), np.uint8)
+    return True
+
+
+def _free(cluster: ClusterFabric, op: Op) -> bool:
+    heap.free(cluster, op, _argument(cluster, op, "address"))
+    return True
 
 
 def _replace_field(cluster: ClusterFabric, op: Op) -> bool:
@@ -264,6 +285,8 @@ def _publish_map(cluster: ClusterFabric, op: Op) -> bool:
 SERVICES: dict[str, Callable[[ClusterFabric, Op], bool]] = {
     "call.vprintf": _vprintf,
     "call.__assertfail": _assertfail,
+    "call.malloc": _malloc,
+    "call.free": _free,
     "tensormap.replace": _replace_field,
     "tensormap.cp_fenceproxy": _publish_map,
 }

@@ -2,33 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_BULK, WAIT_CLUSTER, WAIT_MBARRIER, WAIT_SERVICE, WAIT_WGMMA
 from warpwright.vgpu.machine.cluster import Cluster
 from warpwright.vgpu.machine.faults import describe_word
+from warpwright.vgpu.machine.launch import Dim3
 from warpwright.vgpu.program.program import place
 
-__all__ = ["deadlock", "waits_for"]
+__all__ = ["deadlock", "number_text", "waits_for", "warp_text"]
+
+
+_ADVICE = "`ww.check`, or `warpwright run --check` of a program, reports who should have arrived."
 
 
 def deadlock(cluster: Cluster) -> str:
-    """Returns the message of a deadlock: which lanes of a cluster wait for what."""
-    rows = [row for index in range(cluster.count) for row in _waits(cluster, index)]
-    shown = rows[:12] + ([f"… and {len(rows) - 12} more"] if len(rows) > 12 else [])
-    return f"kernel {cluster.launch.name}: no warp can make progress.\n  " + "\n  ".join(shown)
+    """Returns the message of a deadlock: which lanes of a cluster wait for what, equal warps of a CTA once."""
+    rows: dict[tuple[Dim3, str, str], list[int]] = {}
+    for index in range(cluster.count):
+        rank, number = divmod(index, cluster.per_cta)
+        for what, lanes in _waits(cluster, index).items():
+            cta = cluster.launch.cta_of(cluster.first, rank)
+            rows.setdefault((cta, _lane_text(lanes), what), []).append(number)
+    texts = [f"CTA {cta}, {warp_text(warps)}, {lanes}: {what}" for (cta, lanes, what), warps in rows.items()]
+    shown = texts[:12] + ([f"… and {len(texts) - 12} more"] if len(texts) > 12 else [])
+    return f"kernel {cluster.launch.name}: no warp can make progress.\n  " + "\n  ".join([*shown, _ADVICE])
 
 
-def _waits(cluster: Cluster, index: int) -> list[str]:
-    warp = cluster.warps[index]
-    live = int(warp["live"])
+def _waits(cluster: Cluster, index: int) -> dict[str, list[int]]:
+    """Returns the lanes of a warp by what they wait for."""
+    live = int(cluster.warps[index]["live"])
     rows: dict[str, list[int]] = {}
     for lane in range(32):
         if live >> lane & 1:
             rows.setdefault(_wait(cluster, index, lane), []).append(lane)
-    rank, number = divmod(index, cluster.per_cta)
-    cta = cluster.launch.cta_of(cluster.first, rank)
-    return [f"CTA {cta}, warp {number}, {_lane_text(lanes)}: {what}" for what, lanes in rows.items()]
+    return rows
+
+
+def number_text(numbers: Iterable[int]) -> str:
+    """Returns ``"0-3, 7"``."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def warp_text(warps: Iterable[int]) -> str:
+    """Returns ``"warps 4-7"``."""
+    numbers = set(warps)
+    return f"warp{'s' * (len(numbers) > 1)} {number_text(numbers)}"
 
 
 def _lane_text(lanes: list[int]) -> str:

@@ -1,9 +1,9 @@
 """Decodes a parsed module into a `Program`: scopes resolved, device functions inlined, variables placed, blocks cut.
 
 Calls are inlined, so recursion is refused; a call through a pointer is a choice among the functions whose address the
-module takes. ``vprintf`` and ``__assertfail`` are services of the machine. Kernel parameters, locals and the ``.param``
-variables of calls become byte offsets; module variables get virtual addresses from GLOBAL_BASE on, in order of
-declaration.
+module takes. ``vprintf``, ``__assertfail``, ``malloc`` and ``free`` are services of the machine. Kernel parameters,
+locals and the ``.param`` variables of calls become byte offsets; module variables, and after them the heap of a module
+that declares malloc, get virtual addresses from GLOBAL_BASE on, in order of declaration.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from warpwright.ptx.special_registers import special_bits
 from warpwright.targets.archs import ARCHS, Arch
 from warpwright.vgpu.program import services
 from warpwright.vgpu.program.initialisers import constant_bits, flatten_initialiser, names_in, names_of, select_byte
-from warpwright.vgpu.program.lines import Lines
-from warpwright.vgpu.program.memory_map import GLOBAL_BASE, RESERVED_SHARED
+from warpwright.vgpu.program.lines import Line, Lines
+from warpwright.vgpu.program.memory_map import GLOBAL_BASE, HEAP, HEAP_BYTES, RESERVED_SHARED
 from warpwright.vgpu.program.program import (
     Block,
     Inst,
@@ -44,9 +44,7 @@ _GRID_ADDRESS = {"%envreg1": 32, "%envreg2": 0}
 _GRID_WORKSPACE = bytes(8)
 _MOST_BYTES = 1 << 32  # of a variable in global or constant memory
 
-# Queues whose instructions let lanes wait, and queues whose instructions the machine performs while lanes wait.
-_WAITS = ("copy", "lane-copy", "wgmma", "mbarrier")
-_STOPS = ("barrier", "service")
+_WAITS = ("copy", "lane-copy", "wgmma", "mbarrier")  # queues whose instructions let lanes wait
 
 
 def _opens_block(form: isa.Form) -> bool:
@@ -57,7 +55,7 @@ def _opens_block(form: isa.Form) -> bool:
 def _closes_block(form: isa.Form) -> bool:
     """Whether an instruction closes its block: a lane may resume later than its neighbours, or elsewhere."""
     traits = form.traits
-    return traits.jumps or traits.queue in _STOPS or (traits.blocks and traits.queue in _WAITS)
+    return traits.jumps or traits.queue in ("barrier", "service") or (traits.blocks and traits.queue in _WAITS)
 
 
 _UNPLACED = -(1 << 40)  # address of dynamic shared memory until it is placed; offsets are added to it
@@ -67,6 +65,16 @@ def decode(module: nodes.Module, entry: str) -> Program:
     """Decode the kernel ``entry`` of ``module``. Raises UsageError if there is no such entry, UnsupportedInstruction
     for recursion."""
     return _Decoder(module).program(entry)
+
+
+def static_shared(module: nodes.Module, entry: str) -> int:
+    """Returns the bytes of a kernel's static shared memory, without the system's reserve."""
+    return decode(module, entry).shared_bytes - RESERVED_SHARED
+
+
+def module_variables(module: nodes.Module) -> list[Variable]:
+    """Returns the variables of a module in global and constant memory, with their addresses and initial values."""
+    return _Decoder(module).variables
 
 
 class _Decoder:
@@ -84,16 +92,16 @@ class _Decoder:
         self.variables: list[Variable] = []
         self.registers: dict[str, Register] = {}
         self.flat: list[Inst | str] = []
-        self.loc: tuple[str, int] | None = None
+        self.locs: tuple[Line, ...] = ()
+        self.callers: tuple[Line, ...] = ()
         self.calls = 0
         self.stack: list[str] = []
         self._place_module_variables()
 
     def _place_module_variables(self) -> None:
-        variables = [i for i in self.module.items if isinstance(i, nodes.Variable)]
-        address = GLOBAL_BASE
+        address = self.module.variables or GLOBAL_BASE
         placed = []
-        for item in variables:
+        for item in (i for i in self.module.items if isinstance(i, nodes.Variable)):
             if item.space == "shared":
                 self.shared[item.name] = item
                 continue
@@ -102,7 +110,12 @@ class _Decoder:
             placed.append((item, address))
             address += max(1, size_of(item))
         self.variables = [Variable(item.name, at, self._image(item)) for item, at in placed]
-        self.grid_workspace = Variable("%grid_workspace", round_up(address, 256), _GRID_WORKSPACE)
+        if any(i.name == "malloc" and i.body is None for i in self.module.items if isinstance(i, nodes.Function)):
+            address = round_up(address, 256)
+            self.variables.append(Variable(HEAP, address, bytes(HEAP_BYTES)))
+            address += HEAP_BYTES
+        workspace = GLOBAL_BASE if self.module.variables else round_up(address, 256)
+        self.grid_workspace = Variable("%grid_workspace", workspace, _GRID_WORKSPACE)
 
     def _image(self, item: nodes.Variable) -> bytes:
         if size_of(item) > _MOST_BYTES:
@@ -110,12 +123,11 @@ class _Decoder:
                 f"PTX line {item.line}: {item.name} has {size_of(item):,} bytes; expected at most {_MOST_BYTES:,} "
                 "bytes in a variable: allocate the array and pass it as an argument"
             )
-        data = bytearray(size_of(item))
         step = max(1, bits_of(item.type) // 8)
-        for index, value in enumerate(flatten_initialiser(item.init, item.dims)):
-            if value is not None:
-                data[index * step : (index + 1) * step] = self._word(item, value).to_bytes(step, "little")
-        return bytes(data)
+        values = flatten_initialiser(item.init, item.dims)
+        words: dict[nodes.Operand | None, bytes] = {None: bytes(step)}
+        words |= {each: self._word(item, each).to_bytes(step, "little") for each in dict.fromkeys(values) if each}
+        return b"".join(map(words.__getitem__, values)).ljust(size_of(item), b"\0")
 
     def _word(self, item: nodes.Variable, value: nodes.Operand) -> int:
         bits = bits_of(item.type)
@@ -178,7 +190,7 @@ class _Decoder:
             if isinstance(item, nodes.Instruction):
                 self._instruction(item, scope, ret)
             elif isinstance(item, nodes.Loc):
-                self.loc = self.lines.at(item)
+                self.locs = self.lines.at(item) + self.callers
             elif isinstance(item, nodes.Label):
                 self.flat.append(item.name + scope.suffix)
             elif isinstance(item, nodes.Block):
@@ -320,12 +332,12 @@ class _Decoder:
         values = tuple(self._resolve(a, scope, item.line) for a in arguments)
         if isinstance(scope.find(name), Register):
             return self._call_pointer(item, scope, guard, [self._resolve(r, scope, item.line) for r in results], values)
-        if f"call.{name}" in services.SERVICES:
+        if function is None and f"call.{name}" in services.SERVICES:
             targets = tuple(self._resolve(r, scope, item.line) for r in results)
             return self._emit(f"call.{name}", (*targets, *values), guard, item.line)
         if function is None:
             raise UnsupportedInstruction(
-                f"PTX line {item.line}: `call {name}`: expected a function that the module defines, or vprintf."
+                f"PTX line {item.line}: `call {name}`: expected a function of the module, vprintf, malloc or free."
             )
         if name in self.stack:
             raise UnsupportedInstruction(
@@ -387,11 +399,12 @@ class _Decoder:
             scope.names[formal.name] = actual
         for formal, actual in zip(function.params, values, strict=True):
             self._bind(formal, actual, scope, line)
-        caller = self.loc
+        caller = self.locs, self.callers
+        self.callers = self.locs
         self.stack.append(function.name)
         self._walk(function.body, scope, after)
         self.stack.pop()
-        self.loc = caller
+        self.locs, self.callers = caller
         self.flat.append(after)
 
     def _bind(self, formal: nodes.Variable, actual: Operand, scope: Scope, line: int) -> None:
@@ -407,7 +420,7 @@ class _Decoder:
 
     def _emit(self, opcode: str, operands: tuple[Operand, ...], guard: Register | None, line: int) -> None:
         match = services.match(opcode, len(operands))
-        self.flat.append(Inst(0, opcode, match, operands, guard, line, self.loc))
+        self.flat.append(Inst(0, opcode, match, operands, guard, line, self.locs))
 
     def _blocks(self) -> list[Block]:
         blocks = [Block(0, "entry")]

@@ -49,7 +49,7 @@ def select_byte(word: int, mask: int) -> int:
 
 
 def names_of(operand: nodes.Operand | None) -> Iterator[str]:
-    """The names of registers, variables and functions in an operand or an initialiser."""
+    """Returns the names of registers, variables and functions that an operand or an initialiser has."""
     if isinstance(operand, nodes.Vector):
         for item in operand.items:
             yield from names_of(item)

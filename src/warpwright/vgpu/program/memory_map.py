@@ -19,10 +19,12 @@ to reach the even CTA of a pair (CUTLASS: Sm100MmaPeerBitMask).
 
 from __future__ import annotations
 
-__all__ = ["GLOBAL_BASE", "LOCAL_WINDOW", "RANK_SHIFT", "RESERVED_SHARED", "SHARED_WINDOW"]
+__all__ = ["GLOBAL_BASE", "HEAP", "HEAP_BYTES", "LOCAL_WINDOW", "RANK_SHIFT", "RESERVED_SHARED", "SHARED_WINDOW"]
 
 RANK_SHIFT = 24
 RESERVED_SHARED = 1024
 SHARED_WINDOW = 1 << 40
 LOCAL_WINDOW = 2 << 40
 GLOBAL_BASE = 0x7000_0000_0000
+HEAP = "%heap"  # the variable of a module from which malloc allocates
+HEAP_BYTES = 8 << 20  # the initial cudaLimitMallocHeapSize

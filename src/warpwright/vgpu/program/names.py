@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 from warpwright.ptx import nodes
 from warpwright.vgpu.program.program import Operand, Program, Symbol, place
@@ -18,10 +19,11 @@ _HALF = re.compile(r"(\w+)_(full|empty)$")
 
 
 class Names:
-    """``roles``: the role of each instruction, by number; ``barriers``: the barrier (``ab.full``) of each waiting
-    instruction."""
+    """``roles``: the role of each instruction, by number; ``places``: its source line; ``barriers``: the barrier
+    (``ab.full``) of each waiting instruction."""
 
     def __init__(self, program: Program) -> None:
+        self.program = program
         self.roles: list[str] = []
         self.barriers: dict[int, str] = {}
         self.places = [place(inst) for inst in program.insts]
@@ -37,9 +39,43 @@ class Names:
                 if inst.traits.queue == "mbarrier" and inst.find("p"):
                     self.barriers[inst.index] = _barrier_name(wait[1]) if wait else ""
 
+    @cached_property
+    def calls(self) -> list[tuple[str, ...]]:
+        """By instruction, the lines of the calls around it, the outermost first, without those around all
+        synchronisation."""
+        return list(_calls(self.program))
+
+    @cached_property
+    def segments(self) -> list[str]:
+        """By instruction, a name of its segment: instructions between the same two synchronisations have the same."""
+        return list(_segments(self.program, self.roles))
+
     def waits(self, inst: int, address: int) -> str:
         """The stall reason of a wait: ``waits ab.full``, or the barrier's address in shared memory."""
         return f"waits {self.barriers.get(inst) or f'barrier 0x{address:x}'}"
+
+
+def _calls(program: Program) -> Iterator[tuple[str, ...]]:
+    """Yields the calls around each instruction."""
+    chains = [tuple(f"{file}:{row}" for file, row in reversed(inst.locs)) for inst in program.insts]
+    synced = [chains[inst.index] for inst in program.insts if inst.traits.queue in ("mbarrier", "barrier")]
+    first, last = min(synced, default=()), max(synced, default=())
+    shared = next((at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), 0)
+    for chain in chains:
+        yield chain[:-1][shared if chain[:shared] == first[:shared] else 0 :]
+
+
+def _segments(program: Program, roles: list[str]) -> Iterator[str]:
+    """Yields a name for the run of instructions without synchronisation that each instruction is in. A wait begins a
+    run, an arrive ends one; `bar.sync` is alone."""
+    number, role = 0, ""
+    for inst in program.insts:
+        alone = inst.traits.queue == "barrier" or inst.name.startswith("fence")
+        waits = inst.traits.blocks or (inst.traits.queue == "mbarrier" and inst.find("p") is not None)
+        number += alone or waits or roles[inst.index] != role
+        role = roles[inst.index]
+        yield f"{program.name}:{number}"
+        number += alone or "arrive" in inst.opcode or "commit" in inst.opcode
 
 
 def _barrier_name(label: str) -> str:

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.program.program import Inst
 
-__all__ = ["HEAD_WORDS", "Op", "values"]
+__all__ = ["FOUR_ROWS", "HEAD_WORDS", "Op", "box_count", "values"]
 
 HEAD_WORDS = 2  # of a record, before its operands: instruction, issuer
+FOUR_ROWS = ("tile::gather4", "tile::scatter4")  # modes of tensor copies: four boxes of one row
 
 
 @dataclass(slots=True)
@@ -54,3 +55,8 @@ def values(inst: Inst, records: NDArray[Any], name: str) -> NDArray[Any]:
     """Returns an operand of records of one instruction: a row for each record, a column for each element."""
     columns = inst.columns[name]
     return records[:, HEAD_WORDS + columns.start : HEAD_WORDS + columns.stop]
+
+
+def box_count(inst: Inst) -> int:
+    """Returns how many boxes a tensor copy moves, one after the other in shared memory."""
+    return 4 if inst["mode"] in FOUR_ROWS else 1

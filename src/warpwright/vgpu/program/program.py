@@ -58,7 +58,8 @@ class Inst:
     """One decoded instruction. ``match`` is None for an opcode without a form; executing it is an error.
 
     ``inst["type"]`` is a modifier, ``inst.operand("mbar")`` an operand, by the names of the table in `isa`.
-    ``columns``: for an instruction with a queue record, the range of record words of each operand.
+    ``line``: of the PTX; ``locs``: source file and line, then those of the calls that it is inlined at. ``columns``:
+    for an instruction with a queue record, the range of record words of each operand.
     """
 
     index: int
@@ -67,7 +68,7 @@ class Inst:
     _operands: tuple[Operand, ...]
     guard: Register | None = None
     line: int = 0
-    loc: tuple[str, int] | None = None
+    locs: tuple[tuple[str, int], ...] = ()
     columns: Mapping[str, range] = field(init=False, repr=False, compare=False)
     _layout: _Layout = field(init=False, repr=False, compare=False)
 
@@ -244,7 +245,7 @@ class Program:
 
 def place(inst: Inst) -> str:
     """The location of ``inst`` for messages: the user's line if the PTX has it, else the PTX line."""
-    return f"{inst.loc[0]}:{inst.loc[1]}" if inst.loc else f"PTX line {inst.line}"
+    return "{}:{}".format(*inst.locs[0]) if inst.locs else f"PTX line {inst.line}"
 
 
 def registers_of(operand: Operand) -> list[Register]:

@@ -17,6 +17,10 @@ call.vprintf  CUDA  Print text; arguments are consecutive, each aligned to its s
     call.vprintf        d, format, arguments
 call.__assertfail  CUDA  Report an assertion that does not hold, and stop. [service blocks]
     call.__assertfail   message, file, line, function, size
+call.malloc  CUDA  Allocate memory in the heap. [service blocks]
+    call.malloc         d, size
+call.free  CUDA  Free memory of the heap. [service blocks]
+    call.free           address
 """,
 )
 SERVICES = {form.name: form for form in _FORMS}

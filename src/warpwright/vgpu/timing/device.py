@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.targets import Timing
-from warpwright.vgpu.jit.costs import is_memory
+from warpwright.vgpu.jit.costs import WARP_MMAS, is_memory
 from warpwright.vgpu.machine.schedule import ctas_per_sm, fitting_ctas
 from warpwright.vgpu.program.names import Names
 from warpwright.vgpu.timing.cache import Visit, look_up
@@ -226,7 +226,7 @@ def _sources(launch: Launch) -> dict[int, str]:
     shared = ("shared", "ldmatrix")
     spaces = {inst.index: inst["space"] or inst.name for inst in launch.insts if is_memory(inst)}
     loads = {number: "shared memory" for number, space in spaces.items() if space.startswith(shared)}
-    return loads | {inst.index: "waits mma" for inst in launch.insts if inst.name == "mma"}
+    return loads | {inst.index: "waits mma" for inst in launch.insts if inst.name in WARP_MMAS}
 
 
 def _replay_loads(grid: _Grid, loads: list[_Load], clock: float, journal: Journal) -> list[_Run]:

@@ -62,9 +62,23 @@ class Replay:
         while events:
             time, _, what, args = heapq.heappop(events)
             what(time, *args)
+            if not events and self.running:
+                self.pass_lapped(time)
         if self.running:
             raise LaunchError(self.describe_deadlock())
         return self.outcome
+
+    def pass_lapped(self, now: float) -> None:
+        """Resume warps whose phase has ended and of whose barrier the next phase has ended, too, when nothing else can
+        happen: in the launch, whose order was another one, these waits ended."""
+        for run in self.running:
+            for barrier in run.barriers.values():
+                waiting, barrier.waiting = barrier.waiting, []
+                for warp, parity in waiting:
+                    if barrier.phase > parity:
+                        self.at(now, self.wake, warp)
+                    else:
+                        barrier.waiting.append((warp, parity))
 
     def describe_deadlock(self) -> str:
         """The error message for a replay that has waiting warps but no events."""

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from warpwright.layout import InstrDescriptor
 from warpwright.ptx import nodes
 from warpwright.vgpu.engines import wgmma
-from warpwright.vgpu.jit.costs import NEED, elapsed, is_memory
+from warpwright.vgpu.jit.costs import NEED, WARP_MMAS, elapsed, is_memory
 from warpwright.vgpu.jit.warpgroup import immediates, left_registers
 from warpwright.vgpu.program.memory_map import RANK_SHIFT, SHARED_WINDOW
-from warpwright.vgpu.program.operation import Op
+from warpwright.vgpu.program.operation import Op, box_count
 from warpwright.vgpu.program.program import Inst, registers_of, word_count
 from warpwright.vgpu.program.services import SERVICES
 
@@ -182,9 +182,10 @@ def _tensor_copy(reader: _Reader, op: Op) -> Steps:
     inst, load = op.inst, "dst_mem" in op
     map = reader.cluster.launch.maps.at(op["map"]).map
     inner = map.box[0] * map.dtype.bits // 8
-    requests = -(-inner // LINE) * (map.nbytes // inner)
-    position = reader.traffic(map.nbytes, load)
-    box = Box(position, op.rank, map.nbytes, requests, int(reader.keys[position]))
+    nbytes = map.nbytes * box_count(inst)
+    requests = -(-inner // LINE) * (nbytes // inner)
+    position = reader.traffic(nbytes, load)
+    box = Box(position, op.rank, nbytes, requests, int(reader.keys[position]))
     if not load:
         return [{"kind": "add_box" if "op" in inst.form.slots else "store_box", "what": box}]
     owner, offset = _address(op["dst_mem"])
@@ -383,7 +384,7 @@ ROWS: dict[str, str | RowReader] = {
     "tcgen05.st": _tmem,
     "tcgen05.wait::ld": "tmem_wait",
     "tcgen05.wait::st": "tmem_wait",
-    "mma": _warp_mma,
+    **dict.fromkeys(WARP_MMAS, _warp_mma),
 }
 
 

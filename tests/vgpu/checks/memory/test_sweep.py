@@ -107,7 +107,8 @@ def test_boxes_clip_at_the_tensor(allocated: int) -> None:
     map = TensorMap(tensor, (2, 4, 4), element_strides=(1, 2, 1))
     bound = BoundMap(map, 5000, tensor.reshape(-1).view(np.uint8)[:allocated], 1000)
     allocations = Allocations(np.array([[5000, 5480, 1000 - 5000]]))
-    which, low, high = boxes(bound, np.array([[4, 2, 1], [6, 3, 2], [-4, -2, 0], [8, 0, 0]]), allocations)
+    coords = np.array([[4, 2, 1], [6, 3, 2], [-4, -2, 0], [8, 0, 0]])
+    which, low, high = boxes(bound, coords, np.zeros((4, 0), np.int64), allocations)
     lines = {(1, 2): 4, (1, 4): 4, (2, 2): 4, (2, 4): 4}
     expected = [(0, 1000 + 4 * (40 * z + 8 * y + x), 16) for (z, y), x in lines.items()]
     expected += [(1, 1000 + 4 * (40 * 2 + 8 * 3 + 6), 8)]

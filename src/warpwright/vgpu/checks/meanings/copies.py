@@ -8,6 +8,7 @@ from warpwright.vgpu.checks.knowledge import Knowledge, Row, meaning
 from warpwright.vgpu.checks.memory.accesses import NEVER, Cells
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
 from warpwright.vgpu.checks.order.clocks import GENERIC
+from warpwright.vgpu.checks.rules import EVIDENCE
 from warpwright.vgpu.engines.op import Op
 
 __all__: list[str] = []
@@ -52,10 +53,12 @@ def signals(known: Knowledge, op: Op, place: int) -> None:
     if lane in mbarrier.seen_async:
         return
     ids, who = np.array([mbarrier.init]), np.array([lane])
-    if not (known.accesses.unknown(ids, who) | known.accesses.unseen(ids, who)).any():
+    unknown, unseen = known.accesses.unknown(ids, who).any(), known.accesses.unseen(ids, who).any()
+    if not (unknown or unseen):
         mbarrier.seen_async.add(lane)
     else:
-        known.find_pair("mbarrier-init", mbarrier.init, op.inst.index, lane, "the async proxy need not see it")
+        text, evidence = "the async proxy need not see it", "" if unknown else EVIDENCE["fence"]
+        known.find_pair("mbarrier-init", mbarrier.init, op.inst.index, lane, text, evidence)
 
 
 def _read(known: Knowledge, op: Op, cells: Cells) -> None:

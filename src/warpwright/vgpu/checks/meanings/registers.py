@@ -1,15 +1,16 @@
 """Registers: those of wgmma in flight, those whose use a wgmma.fence must separate from a wgmma (PTX ISA 9.1 section
-9.7.15.7.1), and those that some path reads before it has written them (`jit.unwritten`)."""
+9.7.15.7.1), those that some path reads before it has written them (`jit.unwritten`), and those of tcgen05.ld."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import reduce
 from operator import and_, or_
 
 from warpwright.vgpu.checks.knowledge import Knowledge, Row, WarpRegisters
 from warpwright.vgpu.jit.unwritten import Flow
 
-__all__ = ["fence", "issue", "touch", "wait"]
+__all__ = ["fence", "issue", "lose", "touch", "wait"]
 
 
 def _registers(known: Knowledge, warp: int) -> WarpRegisters:
@@ -21,8 +22,10 @@ def _registers(known: Knowledge, warp: int) -> WarpRegisters:
 
 def touch(known: Knowledge, row: Row) -> None:
     """Check a thread's use of registers: a wgmma in flight must not write them, and must not read those that the use
-    writes."""
+    writes. The use of a register that tcgen05.ld fills waits for the load (`rules.EVIDENCE`)."""
     use, warp = known.facts.uses[row.inst], _registers(known, row.warp)
+    for load in use.loads:
+        known.clocks.reach(row.lanes, known.column("tensor loads", row.warp), known.loads.get((row.warp, load), 0))
     if use.flow:
         _check_written(known, row, use.flow, warp.written)
     for _, inst, other in warp.flight:
@@ -45,9 +48,17 @@ def _check_written(known: Knowledge, row: Row, flow: Flow, written: dict[str, in
         late = lanes & ~every
         step = known.step("uses", row.inst, row.warp * 32 + (late & -late).bit_length() - 1)
         known.find("uninitialised", (step,), "the thread has not written the register, nor what it comes from")
+    every = every if every == lanes or not flow.mixes else 0
     good = lanes if flow.effect or not masks else some if flow.chooses else every
     for name in flow.writes:
         written[name] = written.get(name, 0) & ~lanes | good
+
+
+def lose(known: Knowledge, row: Row, lanes: Iterable[int]) -> None:
+    """Lanes have loaded memory that no thread has written: the registers are as if unwritten."""
+    mask, warp, use = sum(1 << lane % 32 for lane in lanes), _registers(known, row.warp), known.facts.uses[row.inst]
+    for name in use.flow.writes if use.flow else ():
+        warp.written[name] = warp.written.get(name, 0) & ~mask
 
 
 def issue(known: Knowledge, row: Row, group: int) -> None:

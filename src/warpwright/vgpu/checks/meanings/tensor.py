@@ -129,6 +129,7 @@ def move(known: Knowledge, row: Row) -> None:
         return known.tensor.write(cells, access)
     if not written:
         _unwritten(known, row.inst, lane, "reads")
+    known.loads[row.warp, row.inst] = known.counts[kind, row.warp]
     return known.tensor.read(cells, access)
 
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.knowledge import Knowledge, Row, meaning
+from warpwright.vgpu.checks.knowledge import BITS, Knowledge, Row, meaning
+from warpwright.vgpu.checks.meanings import registers as register_state
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
 from warpwright.vgpu.checks.order.access_kinds import WEAK, fence_of
 from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, Named
 from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, Clock, Lanes, join
+from warpwright.vgpu.checks.rules import EVIDENCE
 from warpwright.vgpu.jit.sync import BAR_ARRIVE
 from warpwright.vgpu.program.program import Inst
 
 __all__: list[str] = []
 
-_WRITES = ("st", "st.mmio", "stmatrix")
+_WRITES = ("st", "st.mmio", "stmatrix", "wmma.store")
 
 
-@meaning("ld", "ldu", "ld.mmio", "st", "st.mmio", "ldmatrix", "stmatrix")
+@meaning("ld", "ldu", "ld.mmio", "st", "st.mmio", "ldmatrix", "stmatrix", "wmma.load", "wmma.store")
 def access(known: Knowledge, row: Row) -> None:
     """Accesses of shared memory, one a lane."""
     inside = row.places >= 0
@@ -26,18 +28,30 @@ def access(known: Knowledge, row: Row) -> None:
     if count < len(inside):
         _outside(known, row, row.lanes[~inside])
     if not count:
-        return None
+        return
     whole = count == len(inside)
     lanes, places = (row.lanes, row.places) if whole else (row.lanes[inside], row.places[inside])
     write = known.insts[row.inst].name in _WRITES
     _note_remote(known, row, places, lanes)
+    known.storing = _values(known, row, inside)
     seen = known.shared.lanes(places, lanes, row.a, known.footprints.shift, row.inst, write, known.mbarrier_words)
     if not seen:
-        return _findings(known, row, lanes, places, write)
-    if seen > 1 and not write:
+        _findings(known, row, lanes, places, write)
+    elif seen > 1 and not write:
         cells, who = known.footprints.of_lanes(places, lanes, row.a)
         _uninitialised(known, row, known.shared.writer[cells] < 0, who)
-    return None
+    if known.storing:
+        first = known.accesses.count - count
+        known.stored.update(zip(range(first, known.accesses.count), known.storing.values(), strict=True))
+
+
+def _values(known: Knowledge, row: Row, inside: NDArray[np.bool_]) -> dict[int, tuple[int, int]]:
+    """Returns what a doubted store writes, by lane: its bytes and values."""
+    if row.inst not in known.facts.doubted or row.packed is BITS:
+        return {}
+    return {
+        lane: (row.a, word) for lane, word in zip(row.lanes[inside].tolist(), row.packed[inside].tolist(), strict=True)
+    }
 
 
 def _findings(known: Knowledge, row: Row, lanes: Lanes, places: Lanes, write: bool) -> None:
@@ -93,8 +107,12 @@ def _uninitialised(known: Knowledge, row: Row, empty: NDArray[np.bool_], who: La
     used = known.facts.used(row.inst)
     cells = len(empty) // len(np.unique(who))
     part = np.repeat(used, max(1, cells // len(used)))[: max(cells, len(used))].reshape(cells, -1).any(axis=1)
-    for lane in who[empty & np.tile(part, len(empty) // cells)].tolist()[:1]:
-        known.find("uninitialised", (known.step("reads", row.inst, lane),), "nobody has written there")
+    found = who[empty & np.tile(part, len(empty) // cells)].tolist()
+    if row.inst in known.facts.doubted:
+        register_state.lose(known, row, set(found))
+    elif found:
+        known.find("uninitialised", (known.step("reads", row.inst, found[0]),), "nobody has written there")
+        known.doubts.update({row.inst} if known.insts[row.inst].traits.access == "read" else ())
 
 
 def _note_remote(known: Knowledge, row: Row, places: Lanes, lanes: Lanes) -> None:
@@ -111,6 +129,7 @@ def fence_proxy(known: Knowledge, row: Row) -> None:
     if known.globals.fences and not known.insts[row.inst]["space"].startswith("shared"):
         known.contexts.fences += known.contexts.points(row.lanes)
     own = [known.columns.get(("copies", lane), lane) for lane in row.lanes.tolist()]
+    known.late_fences.update(zip(row.lanes.tolist(), known.clocks.table[GENERIC, row.lanes].copy(), strict=True))
     known.clocks.fence_proxy(row.lanes, np.array(own, np.int64))
 
 
@@ -240,6 +259,8 @@ def wait(known: Knowledge, row: Row) -> None:
         mbarrier = _live(known, place, row.inst, lanes)
         if mbarrier is not None:
             mbarrier.wait(known.clocks, lanes, row.inst, not relaxed, parity)
+            known.unmet[row.warp].add(mbarrier)
+            known.uncommitted[row.warp].add(mbarrier)
 
 
 def _live(known: Knowledge, place: int, inst: int, lanes: Lanes) -> Mbarrier | None:
@@ -263,7 +284,7 @@ def registers(known: Knowledge, row: Row) -> None:
         for access in known.setmaxnregs[other][len(mine) - 1 : len(mine)] if mine else ():
             if known.accesses.unknown(np.array([access]), lane).any():
                 text = f"warp {other % per_cta} need not have executed the first"
-                known.find_pair("setmaxnreg", access, row.inst, lane, text)
+                known.find_pair("setmaxnreg", access, row.inst, lane, text, EVIDENCE["registers"])
     _check_equal(known, row, len(mine))
     now = known.clocks.now(row.lanes[:1])
     mine.append(int(known.accesses.add(row.lanes[:1], now, False, row.inst, lane)[0]))
@@ -278,7 +299,7 @@ def _check_equal(known: Knowledge, row: Row, number: int) -> None:
         first, second = (_change(known.insts[inst]) for inst in (known.accesses.rows["inst"][access], row.inst))
         if first != second:
             text = f"warp {other % per_cta} executes {first}, warp {row.warp % per_cta} of its warpgroup {second}"
-            known.find_pair("setmaxnreg", access, row.inst, int(row.lanes[0]), text)
+            known.find_pair("setmaxnreg", access, row.inst, int(row.lanes[0]), text, EVIDENCE["registers"])
 
 
 def _change(inst: Inst) -> str:

@@ -214,6 +214,11 @@ class Shadow:
         ids, who = (np.concatenate(part) for part in zip(*pairs, strict=True)) if len(pairs) > 1 else written
         return ids, who
 
+    def unread(self, cells: Cells) -> Ids:
+        """Returns the last writes of cells that were not read since."""
+        found: Ids = np.unique(self.writer[cells[self.readers[cells] == 0]])
+        return found
+
     def write(self, cells: Cells, ids: Ids | int) -> None:
         self.writer[cells] = ids
         self.readers[cells] = 0

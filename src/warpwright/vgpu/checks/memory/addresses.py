@@ -17,7 +17,7 @@ from warpwright.vgpu.checks.stream import GlobalRows
 from warpwright.vgpu.engines.op import BoundMap
 from warpwright.vgpu.jit.state import RECORD_WORDS
 from warpwright.vgpu.machine.launch import Launch
-from warpwright.vgpu.program.operation import values
+from warpwright.vgpu.program.operation import box_count, values
 
 __all__ = ["Addresses"]
 
@@ -243,8 +243,14 @@ class Addresses:
     def _boxes(self, bound: BoundMap, which: Ints) -> tuple[Ints, Ints, Ints]:
         """Returns the intervals of `spans.boxes` for operations that use one tensor map."""
         records = self.all_operations.records[which]
-        words = values(self.launch.insts[records[0, 0]], records, "coords")
-        return boxes(bound, ((words & 0xFFFF_FFFF) ^ 0x8000_0000) - 0x8000_0000, self.allocations)
+        inst = self.launch.insts[records[0, 0]]
+        coords = ((values(inst, records, "coords") & 0xFFFF_FFFF) ^ 0x8000_0000) - 0x8000_0000
+        count = box_count(inst)
+        if count > 1:
+            coords = np.stack([coords[:, :1].repeat(count, 1), coords[:, 1:]], axis=2).reshape(-1, 2)
+        filters = values(inst, records, "offsets") & 0xFFFF if "offsets" in inst.columns else coords[:, 2:] * 0
+        which, low, high = boxes(bound, coords, filters, self.allocations)
+        return which // count, low, high
 
     def _map_hosts(self, bound: BoundMap, which: Ints) -> Ints:
         """Returns host addresses in every allocation that operations touch through a tensor map."""

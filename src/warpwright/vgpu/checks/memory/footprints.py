@@ -17,15 +17,18 @@ from warpwright.vgpu.checks.order.access_kinds import accesses_by_lane
 from warpwright.vgpu.checks.order.clocks import Lanes
 from warpwright.vgpu.engines import mma, wgmma
 from warpwright.vgpu.engines.accumulator import Block
-from warpwright.vgpu.engines.box import Geometry, chunks, geometry, window
+from warpwright.vgpu.engines.box import Extents, Geometry, Lines, chunks, geometry
 from warpwright.vgpu.engines.launch_control import RESPONSE_BYTES
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.engines.operand import CHUNK, Shape, reads
+from warpwright.vgpu.engines.pixels import part_inside
 from warpwright.vgpu.engines.place import barrier, ctas_of, locate
-from warpwright.vgpu.engines.tensor_copy import coordinates
+from warpwright.vgpu.engines.tensor_copy import filter_offsets, starts
 from warpwright.vgpu.jit.lanes import bits_of
 from warpwright.vgpu.jit.warpgroup import immediates, left_registers
+from warpwright.vgpu.jit.wmma import access_bytes
 from warpwright.vgpu.machine.fabric import ClusterFabric
+from warpwright.vgpu.program.operation import box_count
 from warpwright.vgpu.program.program import Inst
 
 __all__ = ["BARRIER_BYTES", "COPIES", "Footprints"]
@@ -105,7 +108,7 @@ class Footprints:
             return "addr", RESPONSE_BYTES
         if op.inst["dst"] == "global":
             return "", 0
-        return "dst_mem", self._box(op).nbytes if "map" in op else op["size"] & 0xFFFFFFFF
+        return "dst_mem", self._box(op).span * box_count(op.inst) if "map" in op else op["size"] & 0xFFFFFFFF
 
     def _receivers(self, op: Op, rank: int) -> Sequence[int]:
         """Returns the CTAs that a multicast delivers to, or that of the destination or mbarrier."""
@@ -114,16 +117,21 @@ class Footprints:
         return range(self.cluster.ranks) if "addr" in op and op.inst["multicast"] else (rank,)
 
     def _stored_box(self, op: Op) -> Cells:
-        """Returns the cells that the store of a box reads: its elements inside the tensor."""
-        box, coords, (rank, offset) = self._box(op), coordinates(op), self.place(op, "src_mem")
-        extents = window(box, coords) if box.rank == len(coords) else None
-        if extents is None:
-            return self.span(rank, offset, box.nbytes)
-        phase = offset % box.period
-        plan = chunks(box, phase, extents)
-        places = np.append(plan.shared[:, None] * CHUNK + np.arange(0, CHUNK, self.cell), plan.shared_bytes)
-        cells: Cells = np.unique((places + (rank * self.stride + offset - phase)) // self.cell)
+        """Returns the cells that the store of a box, or of four rows, reads: its elements inside the tensor."""
+        box, (rank, offset) = self._box(op), self.place(op, "src_mem")
+        parts = [part_inside(box, at, filter_offsets(op)) if box.rank == len(at) else None for at in starts(op, box)]
+        found = [self._stored(box, part, rank, offset + i * box.row) for i, part in enumerate(parts)]
+        cells: Cells = np.unique(np.concatenate(found))
         return cells[cells < self.shared_cells]
+
+    def _stored(self, box: Geometry, part: Extents | Lines | None, rank: int, offset: int) -> Cells:
+        if part is None:
+            return self.span(rank, offset, box.span)
+        phase = offset % box.period
+        plan = chunks(box, phase, part)
+        places = np.append(plan.shared[:, None] * CHUNK + np.arange(0, CHUNK, self.cell), plan.shared_bytes)
+        cells: Cells = (places + (rank * self.stride + offset - phase)) // self.cell
+        return cells
 
     def _box(self, op: Op) -> Geometry:
         return geometry(self.cluster.tensor_map(op, op["map"]).map)
@@ -173,13 +181,13 @@ class Footprints:
         return self._rectangle(rank, first, first + count, 0, LANES)
 
     def quarter(self, inst: Inst, warp: int, address: int) -> Cells:
-        """Returns the cells of a warp's lanes in the columns that a load or store accesses."""
+        """Returns the cells that a load or store of a warp accesses, among the 32 lanes of the warp."""
         rank, inside = divmod(warp, self.cluster.per_cta)
-        _, columns = tmem_ld_map(inst["shape"], int(inst["num"][1:]), 0)
         packed = inst.has("pack::16b") or inst.has("unpack::16b")
-        width = (int(columns.max()) + 1) * (2 if packed else 1)
-        first, lane = address & 0xFFFF, 32 * (inside % 4)
-        return self._rectangle(rank, first, first + width, lane, lane + 32)
+        cells = _moved(inst["shape"], int(inst["num"][1:]), inst.number("split"), packed)
+        first, lane = rank * COLUMNS + (address & 0xFFFF), 32 * (inside % 4) + (address >> 16 & 31)
+        found: Cells = cells + (first * LANES + lane) // LANES_A_CELL
+        return found[found < (rank + 1) * COLUMNS * (LANES // LANES_A_CELL)]
 
     def _rectangle(self, rank: int, first: int, last: int, low: int, high: int) -> Cells:
         """Returns the cells of a rectangle. The machine refuses columns that do not exist."""
@@ -215,6 +223,15 @@ def _rectangle(first: int, last: int, low: int, high: int) -> Cells:
     return (np.arange(first, last)[:, None] * (LANES // LANES_A_CELL) + side).ravel()
 
 
+@lru_cache(maxsize=512)
+def _moved(shape: str, num: int, split: int, packed: bool) -> Cells:
+    """Returns the cells of tcgen05.ld and tcgen05.st, relative to the address."""
+    lanes, columns = tmem_ld_map(shape, num, split)
+    columns = np.append(2 * columns, 2 * columns + 1) if packed else columns.ravel()
+    cells: Cells = np.unique(columns * (LANES // LANES_A_CELL) + np.resize(lanes, columns.shape) // LANES_A_CELL)
+    return cells
+
+
 @lru_cache(maxsize=4096)
 def _cells(descriptor: int, shape: Shape, limit: int, base: int, stride: int, cell: int) -> Cells:
     chunks = np.unique(reads(descriptor, shape, limit))
@@ -230,4 +247,6 @@ def _width(inst: Inst) -> int:
     stores = inst.traits.queue == "copy" and inst.find("b") is not None
     if not (stores or accesses_by_lane(inst)) or inst["space"].startswith(("param", "const", "local", "global")):
         return CHUNK
+    if "matrix" in inst.form.slots:
+        return access_bytes(inst)
     return len(inst.items("b" if inst.find("b") else "d")) * bits_of(inst["type"]) // 8

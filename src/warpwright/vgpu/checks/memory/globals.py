@@ -23,6 +23,7 @@ from warpwright.vgpu.checks.order.contexts import Contexts, Point
 from warpwright.vgpu.checks.order.flags import Flags
 from warpwright.vgpu.checks.order.order import Order, Strong
 from warpwright.vgpu.checks.rules import RULES
+from warpwright.vgpu.checks.steps import step_of
 from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.program.names import Names
 from warpwright.vgpu.program.program import Inst, results
@@ -254,8 +255,7 @@ class Globals:
         inst, lane = int(touches.inst[at]), int(touches.lane[at])
         rank, thread = divmod(lane, 32 * self.addresses.per_cta)
         cta = self.launch.cta_of(self.launch.first_cta(int(touches.cluster[at])), rank)
-        opcode = self.launch.insts[inst].opcode
-        return Step(what, opcode, self.names.places[inst], self.names.roles[inst], cta, thread)
+        return step_of(self.names, what, self.launch.insts[inst], cta, thread)
 
 
 _MESSAGES = {

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from warpwright.layout.tensor_map_bytes import MAP_BYTES
 from warpwright.vgpu.engines.box import Geometry, geometry
 from warpwright.vgpu.engines.op import BoundMap
+from warpwright.vgpu.engines.pixels import pixel_lines
 from warpwright.vgpu.program.operation import values
 from warpwright.vgpu.program.program import Inst, Register
 
@@ -74,11 +75,14 @@ def bytes_moved(inst: Inst, records: Ints) -> Ints:
     return np.where(of_source != 0, 0, size) if ignored else np.minimum(size, of_source & 0xFFFF_FFFF)
 
 
-def boxes(bound: BoundMap, coords: Ints, allocations: Allocations) -> tuple[Ints, Ints, Ints]:
+def boxes(bound: BoundMap, coords: Ints, filters: Ints, allocations: Allocations) -> tuple[Ints, Ints, Ints]:
     """Returns byte intervals of boxes at ``coords`` (boxes, dimensions; innermost first), clipped at the tensor's
-    bounds: the box of each interval, its first byte and one past its last, as host addresses."""
+    bounds: the box of each interval, its first byte and one past its last, as host addresses. ``filters``: the offsets
+    of im2col mode."""
     box = geometry(bound.map)
-    offset, inside = _lines(box, coords)
+    if box.packed:
+        coords = np.hstack([coords[:, :1] * box.packed // 8, coords[:, 1:]])
+    offset, inside = _pixels(box, coords, filters) if box.corners else _lines(box, coords)
     first = np.maximum(coords[:, 0], 0)
     last = np.minimum(coords[:, 0] + box.counts[0], box.dims[0])
     which, line = np.nonzero(inside & (last > first)[:, None])
@@ -90,6 +94,13 @@ def boxes(bound: BoundMap, coords: Ints, allocations: Allocations) -> tuple[Ints
 def is_inside(bound: BoundMap) -> bool:
     """Returns whether every byte that a tensor map describes lies in the allocation where the map begins."""
     return geometry(bound.map).reach <= len(bound.data)
+
+
+def _pixels(box: Geometry, coords: Ints, filters: Ints) -> tuple[Ints, Bools]:
+    """As `_lines`, of im2col mode: a line is a pixel."""
+    places = zip(coords[:, 1:].tolist(), filters.tolist(), strict=True)
+    lines = [pixel_lines(box, [0, *at], offsets) for at, offsets in places]
+    return np.stack([each.offset for each in lines]), np.stack([each.inside for each in lines])
 
 
 def _lines(box: Geometry, coords: Ints) -> tuple[Ints, Bools]:

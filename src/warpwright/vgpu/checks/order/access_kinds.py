@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from warpwright.isa.operands import bits_of
 from warpwright.types import of_name
 from warpwright.vgpu.program.program import Inst
 
@@ -33,8 +34,8 @@ class Kind:
 
 
 def accesses_by_lane(inst: Inst) -> bool:
-    """Whether each lane of a warp accesses memory at an address of its own."""
-    return bool(inst.traits.access) and not inst.form.collective
+    """Whether each lane of a warp accesses memory at an address of its own; of wmma its part of the matrix."""
+    return bool(inst.traits.access) and (not inst.form.collective or "matrix" in inst.form.slots)
 
 
 def kind_of(inst: Inst) -> Kind | None:
@@ -60,7 +61,7 @@ def _by_lane(inst: Inst) -> Kind | None:
         reads=access != "write",
         writes=access != "read",
         scope=SYSTEM if semantics == "volatile" or inst.has("mmio") else _SCOPES.get(scope, default),
-        unit=of_name(inst["type"]).nbytes,
+        unit=max(8, bits_of(inst["type"])) // 8,
         acquires=semantics in ("acquire", "acq_rel"),
         releases=semantics in ("release", "acq_rel"),
     )

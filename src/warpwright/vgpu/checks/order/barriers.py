@@ -41,6 +41,9 @@ class Arrival(NamedTuple):
     value: int
 
 
+_NONE: Lanes = np.empty(0, np.int64)
+
+
 class Mbarrier:
     """One mbarrier: its column, what a phase expects, and the clocks of the open phase and of the last one.
 
@@ -50,6 +53,8 @@ class Mbarrier:
     ``operations``: the last ones of the open phase; ``ends``: those that ended the last phases. ``known``: lanes that
     know of the initialisation, ``seen_async``: lanes through which the async proxy sees it; both only grow.
     ``arrivals``: the last arrivals of lanes in the open phase, ``last_arrivals``: in the phase before.
+    ``witnesses``: for a lane, columns and values of which none was reached before its wait: who knows one of them knows
+    of the wait. ``issued``: what lanes knew when they issued the commits that arrived in the open phase.
     """
 
     def __init__(self, column: int, init: int, expected: int, lanes: int) -> None:
@@ -70,6 +75,8 @@ class Mbarrier:
         self.ends: deque[Operation] = deque(maxlen=3)
         self.arrivals: dict[int, Arrival] = {}
         self.last_arrivals: dict[int, Arrival] = {}
+        self.witnesses: dict[int, tuple[Lanes, Lanes]] = {}
+        self.issued: NDArray[np.uint32] | None = None
 
     def arrive(self, clocks: Clocks, clock: Clock | None, count: int, expect: int, complete: int) -> bool:
         """Count an operation. Returns whether it ends the phase."""
@@ -97,6 +104,8 @@ class Mbarrier:
             self.late[int(lanes[0])] = max(seen, 0)
         self.waited[lanes], self.saw[lanes], self.wait_inst[lanes] = clocks.now(lanes), self.phase, inst
         self.parity[lanes] = parity
+        for lane in lanes.tolist() if self.witnesses else ():
+            self.witnesses.pop(lane, None)
         clocks.table[GENERIC, lanes, lanes] += 1
 
     def end_phase(self) -> None:
@@ -113,14 +122,35 @@ class Mbarrier:
         unknown = (each for lane, each in self.last_arrivals.items() if knows[lane] < each.value)
         return next(unknown, None)
 
+    def witness(self, lane: int, columns: Lanes, values: Lanes) -> None:
+        """Who knows one of ``values`` of ``columns`` knows of the lane's wait."""
+        before = self.witnesses.get(lane, (_NONE, _NONE))
+        self.witnesses[lane] = np.append(before[0], columns), np.append(before[1], values)
+
+    def commit(self, knows: NDArray[np.uint32]) -> None:
+        """A commit arrives that a lane issued when it knew this."""
+        if self.issued is None or len(self.issued) < len(knows):
+            self.issued, knows = knows, knows[:0] if self.issued is None else self.issued
+        self.issued = self.issued.copy()
+        self.issued[: len(knows)] = np.maximum(self.issued[: len(knows)], knows)
+
     def overtaken(self) -> Lanes:
         """Returns the lanes that saw the end of the phase before the last, where the end of the last does not know
-        it."""
-        before = np.flatnonzero(self.saw == self.phase - 1)
+        it, nor what caused the end."""
+        before, issued, self.issued = np.flatnonzero(self.saw == self.phase - 1), self.issued, None
         if self.last is None or not len(before):
             return before[:0]
-        found: Lanes = before[self.last[GENERIC, before] < self.waited[before]]
-        return found
+        last = self.last[GENERIC].copy()
+        if issued is not None:
+            width = min(len(last), len(issued))
+            last[:width] = np.maximum(last[:width], issued[:width])
+        found: Lanes = before[last[before] < self.waited[before]]
+        return found[[not self._is_witnessed(lane, last) for lane in found.tolist()]]
+
+    def _is_witnessed(self, lane: int, knows: NDArray[np.uint32]) -> bool:
+        columns, values = self.witnesses.get(lane, (_NONE, _NONE))
+        inside = columns < len(knows)
+        return bool((knows[columns[inside]] >= values[inside]).any())
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from warpwright.vgpu.checks.findings import Finding
 from warpwright.vgpu.checks.knowledge import Knowledge
 from warpwright.vgpu.checks.rules import RULES
+from warpwright.vgpu.checks.stuck.blocked import hang_of
 from warpwright.vgpu.checks.stuck.graph import Edge, Graph
 from warpwright.vgpu.checks.stuck.repairs import repair
 from warpwright.vgpu.checks.stuck.waits import GATHERS, NOWHERE, SPINS, Wait
@@ -33,7 +34,13 @@ def deadlock(known: Knowledge) -> Finding:
         lines.append(f"{rest} more threads wait, at these lines in other warps or at others")
     rule = RULES["deadlock"]
     text = "\n".join(list(dict.fromkeys(lines))[: 2 * _SHOWN])
-    return Finding(replace(rule, repair=repair(known, graph, cycle) or rule.repair), steps, text)
+    page = hang_of(known, graph, shown, lines[0] if cycle else "", _situations(known, graph))
+    return Finding(replace(rule, repair=repair(known, graph, cycle) or rule.repair), steps, text, hang=page)
+
+
+def _situations(known: Knowledge, graph: Graph) -> dict[Wait, str]:
+    """Returns what each wait waits for, in words."""
+    return {wait: _waits(known, graph, wait) for wait in graph.waits}
 
 
 def _roots(graph: Graph) -> list[Wait]:

@@ -53,14 +53,14 @@ def _arrives_at_cluster(inst: Inst) -> bool:
 
 
 class Graph:
-    """``waits`` are the nodes; `edges` returns which lanes would release a wait, `cycle` waits for each other."""
+    """``waits`` are the nodes; `edges` returns which lanes would release a wait, `cycle` waits for each other.
+    ``originals``: each wait as the machine has it, where a spin has no mbarrier."""
 
     def __init__(self, cluster: Cluster, names: Names) -> None:
         self.cluster, self.names = cluster, names
         self.program = cluster.launch.kernel.program
         self.defined = definitions(self.program)
         self.variables = Variables(self.program)
-        self.waits = waits(cluster)
         self.found: dict[Wait, list[Edge]] = {}
         self.known: dict[int, Forms] = {}
         self.ahead: dict[tuple[int, int], dict[int, Inst]] = {}
@@ -68,7 +68,8 @@ class Graph:
         self.signals = [inst for inst in users if _arrives(inst) or "wait" in inst.name]
         found = [self._forms(0).places(inst.operand("mbar")) for inst in self.signals]
         self.starts = sorted({places.start for places in found if places})
-        self.waits = [self._with_mbarrier(wait) if wait.kind == SPINS else wait for wait in self.waits]
+        self.originals = {self._with_mbarrier(wait) if wait.kind == SPINS else wait: wait for wait in waits(cluster)}
+        self.waits = list(self.originals)
 
     def _forms(self, lane: int) -> Forms:
         """Returns the forms of registers in a lane of the cluster."""
@@ -86,6 +87,10 @@ class Graph:
         if key not in self.ahead:
             self.ahead[key] = self._forms(lane).reachable(block)
         return self.ahead[key]
+
+    def ahead_of(self, wait: Wait) -> dict[int, Inst]:
+        """Returns the instructions that the lanes of a wait may execute after it."""
+        return self._ahead(wait.lanes[0], wait.block)
 
     def _with_mbarrier(self, wait: Wait) -> Wait:
         """Returns a spin with the mbarrier that it tests, if there is one."""
@@ -119,7 +124,7 @@ class Graph:
             for inst in self._releases(wait, other)
         ]
         if awaited:
-            found += [Edge(inst, lane // 32 // self.cluster.per_cta, None) for lane in self._exited_lanes()
+            found += [Edge(inst, lane // 32 // self.cluster.per_cta, None) for lane in self.exited_lanes()
                       for inst in self.signalling(lane, 0, wait)]  # fmt: skip
         return list({(edge.inst.index, edge.rank, edge.by): edge for edge in found}.values())
 
@@ -189,7 +194,7 @@ class Graph:
                 return f"{word}[{(offset - places.start) // BARRIER_BYTES}]" if places.strided else word
         return self.variables.name(offset) or f"the mbarrier at 0x{offset:x}"
 
-    def _exited_lanes(self) -> list[int]:
+    def exited_lanes(self) -> list[int]:
         """Returns an exited lane of every warp that has one."""
         cluster = self.cluster
         found = []

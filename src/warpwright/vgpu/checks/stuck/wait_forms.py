@@ -150,7 +150,8 @@ class Forms:
         if inst["type"] == "pred" and any(form.known and _decides(inst.name, form) for form in forms):
             return Form(int(inst.name == "or"), based=True)
         if not all(form.known for form in forms):
-            return _UNKNOWN
+            mask = next((form.constant & _WORD for form in forms if form.known), 0) if inst.name == "and" else 0
+            return Form(steps=frozenset({mask & -mask})) if mask else _UNKNOWN
         a, b = forms[0].constant & _WORD, forms[-1].constant & _WORD
         if inst.name == "setp":
             return _setp(inst, a, b, len(forms))

@@ -1,7 +1,7 @@
 """Registers that tcgen05.ld fills: they may be used after tcgen05.wait::ld (PTX ISA 9.1 section 9.7.16.8.3).
 
 Loads are asynchronous even for the thread that issued them. The text alone shows a use that some path reaches from the
-load without a wait.
+load without a wait. The first use of a register waits for the load in SASS, so it stands for the load's other ones.
 """
 
 from __future__ import annotations
@@ -38,12 +38,15 @@ def _is_load(inst: Inst) -> bool:
 
 
 def _uses_before_wait(inst: Inst, pending: Pending) -> Iterator[tuple[int, int]]:
-    """Yields the registers that an instruction uses too early, and updates what is pending after it."""
+    """Yields the loads whose registers an instruction uses too early, and updates what is pending after it."""
     if inst.has("wait::ld"):
         pending.clear()
         return
     if pending:
         names = {name for part in mentions(inst) for name in part}
-        yield from ((pending.pop(name), inst.index) for name in names & pending.keys())
+        loads = {pending[name] for name in names & pending.keys()}
+        yield from ((load, inst.index) for load in loads)
+        for name in [name for name, load in pending.items() if load in loads]:
+            del pending[name]
     if _is_load(inst):
         pending.update((register.name, inst.index) for register in results(inst))

@@ -1,0 +1,125 @@
+"""``warpwright run``: a program of CUDA C++, or a script of Triton, CuTe DSL or cuda.core, on a virtual GPU."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+
+from warpwright import __version__
+from warpwright.cli.check import STATUS
+from warpwright.cli.console import OutputFile, remark, tell
+from warpwright.errors import UsageError
+from warpwright.report.launches import kernel_rows, launch_lines, markdown_of
+from warpwright.report.output import write_file
+from warpwright.report.sarif import sarif_of
+from warpwright.report.tables import table
+from warpwright.run.devices import device as find_device
+from warpwright.run.session import Session
+
+__all__ = ["command"]
+
+
+@click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--device", "name", default="b200", show_default=True, help="The virtual GPU.")
+@click.option("--check", is_flag=True, help="Look for races, deadlocks and broken protocols in each launch.")
+@click.option("--strict", is_flag=True, help="With --check, notes are findings.")
+@click.option("--profile", is_flag=True, help="Predict the time of each launch; events of the program use it.")
+@click.option("--only", default="", metavar="REGEX", help="Check and profile only kernels with matching names.")
+@click.option("--max-launches", type=click.IntRange(1), metavar="N", help="End the program after N launches.")
+@click.option("--nvcc", multiple=True, metavar="OPTION", help="An option of nvcc for a .cu file; may be repeated.")
+@click.option("--json", "as_json", type=OutputFile(), help="Write launches and findings (JSON).")
+@click.option("--sarif", type=OutputFile(), help="Write the findings for code review tools (SARIF).")
+@click.option("--markdown", type=OutputFile(), help="Write the kernels and the findings for the summary of a CI job.")
+@click.argument("program")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def command(program: str, args: tuple[str, ...], **options: Any) -> None:
+    """Run a program on a virtual GPU: PROGRAM of CUDA C++ 13 that is linked with -cudart shared, a .cu file, which
+    nvcc compiles, or a .py script of Triton, CuTe DSL or cuda.core.
+
+    The report is on standard error. Exit status: 0 if the program ended with 0, 1 for findings, a fault of a kernel or
+    a program that failed, 2 for a usage error, 3 for an incomplete verdict.
+    """
+    try:
+        re.compile(options["only"])
+    except re.error as error:
+        given = f"given --only {options['only']!r}, no regular expression ({error})"
+        raise UsageError(f"{given}; put a backslash before special signs") from None
+    session = Session(
+        find_device(options["name"]), options["check"], options["profile"], options["only"], options["strict"]
+    )
+    run = _run_script if program.endswith(".py") else _run_program
+    try:
+        failed = run(session, program, args, options)
+    except Exception:  # of a script, or for an instruction that the device does not execute
+        if session.launches:
+            _report(session, options)
+        raise
+    _report(session, options)
+    verdicts = [each.verdict.kind for each in session.launches if each.verdict is not None]
+    status = next((STATUS[kind] for kind in ("findings", "incomplete") if kind in verdicts), 0)
+    click.get_current_context().exit(1 if failed else status)
+
+
+def _run_program(session: Session, program: str, args: tuple[str, ...], options: dict[str, Any]) -> bool:
+    """Run a program of CUDA C++, or compile and run one. Returns whether it failed."""
+    from warpwright.programs.calls import Calls
+    from warpwright.programs.process import compile_source, run_program
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = program
+        if program.endswith(".cu"):
+            path = str(Path(folder) / Path(program).stem)
+            compile_source(Path(program), Path(path), session.device.spec.arch, options["nvcc"])
+        elif options["nvcc"]:
+            raise UsageError(f"given --nvcc with {program}; expected a .cu file: leave --nvcc out")
+        calls = Calls(session, options["max_launches"])
+        with closing(calls.memory):
+            status = run_program([path, *args], calls)
+    if status:
+        remark(f"the program ended with {f'status {status}' if status > 0 else f'signal {-status}'}")
+    elif not calls.launches:
+        remark("the program launched no kernel")
+    return bool(status)
+
+
+def _run_script(session: Session, program: str, args: tuple[str, ...], options: dict[str, Any]) -> bool:
+    """Run a script of Python. Returns whether it failed."""
+    from warpwright.interop.virtual import serve
+
+    for name in ("max_launches", "nvcc"):
+        if options[name]:
+            raise UsageError(f"given --{name.replace('_', '-')} with a script; expected a program: leave it out")
+    if not Path(program).is_file():
+        raise UsageError(f"given {program!r}; expected a script of Python")
+    sys.argv = [program, *args]
+    sys.path.insert(0, str(Path(program).resolve().parent))
+    try:
+        with serve(session, whole_process=True):
+            runpy.run_path(program, run_name="__main__")
+    except SystemExit as error:
+        if isinstance(error.code, str):
+            click.echo(error.code, err=True)
+        return bool(error.code)
+    return False
+
+
+def _report(session: Session, options: dict[str, Any]) -> None:
+    launches, kernels = session.launches, kernel_rows(session.launches)
+    verdicts = [each.verdict for each in launches if each.verdict is not None]
+    if options["as_json"]:
+        found = {"kernels": kernels, "verdicts": [verdict.as_dict() for verdict in verdicts]}
+        write_file(options["as_json"], json.dumps(found, indent=2))
+    if options["sarif"]:
+        write_file(options["sarif"], json.dumps(sarif_of(verdicts, __version__), indent=2))
+    if options["markdown"]:
+        write_file(options["markdown"], markdown_of(launches))
+    if kernels and (session.check or session.profile):
+        tell(*launch_lines(launches), table(kernels, f"launches on {session.device.name}"))

@@ -1,0 +1,152 @@
+"""Python's bindings of the CUDA driver, cuda.core and ``cuda.bindings.driver``, on a virtual GPU.
+
+They find the driver by its name, libcuda.so.1. The library of that name in `warpwright.programs` is loaded before, and
+its requests are answered in this process. NVRTC is NVIDIA's; where a program asks it for machine code, it gets PTX.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import contextlib
+import ctypes
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from cuda.bindings import driver as bindings
+from cuda.bindings import runtime
+from numpy.typing import NDArray
+
+from warpwright.errors import WarpwrightError
+from warpwright.programs.calls import CALLS, Calls
+from warpwright.programs.memory import SIZE, START, DeviceMemory
+from warpwright.programs.process import DRIVER, driver
+from warpwright.run.session import Session
+
+__all__ = ["opened"]
+
+# Functions of the runtime that cuda.core calls; the runtime of cuda.bindings is linked into it, and serves GPUs only.
+RUNTIME = {
+    "cudaDeviceSynchronize": "cuCtxSynchronize",
+    "cudaDeviceGetPCIBusId": "cuDeviceGetPCIBusId",
+    "cudaGetDeviceCount": "cuDeviceGetCount",
+}
+NO_DEVICE, NOT_SUPPORTED, UNKNOWN = 100, 801, 999
+
+_Answer = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p,
+    ctypes.c_ulong,
+)  # fmt: skip
+
+
+@cache
+def _memory() -> DeviceMemory:
+    """Returns the memory of all contexts: arrays may look at it after them."""
+    return DeviceMemory(0, START + SIZE)
+
+
+class LocalCalls(Calls):
+    """The answers to this process. ``session`` is None outside of contexts: there is no device then, and memory can be
+    freed only."""
+
+    set_smem = "cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, {}, kernel, device)"
+
+    def __init__(self) -> None:
+        super().__init__(None, None)  # type: ignore[arg-type]
+        self.lock = threading.RLock()
+
+    @property
+    def memory(self) -> DeviceMemory:
+        """The program's device memory."""
+        return _memory()
+
+    def reply(
+        self, call: int, head: int, head_bytes: int, data: int, nbytes: int, answer: int | None, room: int
+    ) -> int:
+        """Answer a request of `requests.c`. Returns the error code."""
+        given = ctypes.string_at(head, head_bytes) + ctypes.string_at(data, nbytes)
+        with self.lock:
+            code, found = self._answer_or_fail(call, given)
+        if answer:
+            ctypes.memmove(answer, found, min(len(found), room))
+        return code
+
+    def _answer_or_fail(self, call: int, data: bytes) -> tuple[int, bytes]:
+        if self.session is None and CALLS[call] not in ("free", "driver_error_name", "error_string"):
+            return NO_DEVICE, b""
+        try:
+            code, found = self.answer(call, data)
+        except WarpwrightError as error:
+            self._tell(str(error))
+            return NOT_SUPPORTED, b""
+        except KeyboardInterrupt:
+            _thread.interrupt_main()  # raises it again after the call of C
+            return UNKNOWN, b""
+        except BaseException:
+            traceback.print_exc()
+            return UNKNOWN, b""
+        if CALLS[call] == "launch":
+            sys.stdout.write(found.rstrip(b"\0").decode(errors="replace"))
+        return code, found
+
+    def _reach(self, params: Sequence[bytes]) -> list[NDArray[np.uint8]]:
+        """Returns the memory that a launch may reach: the driver's, and the tensors of torch in the arguments."""
+        arrays = super()._reach(params)
+        if "torch" not in sys.modules:
+            return arrays
+        from warpwright.interop.memory import Memory
+
+        tensors = Memory()
+        tensors.find(params)
+        return arrays + tensors.arrays()
+
+
+@cache
+def _served() -> tuple[ctypes.CDLL, LocalCalls, Any] | None:
+    """Returns the driver's library, loaded once, with its answers; None if the process has loaded NVIDIA's."""
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(DRIVER, mode=os.RTLD_NOLOAD)
+        return None
+    library, calls = ctypes.CDLL(str(driver()), mode=ctypes.RTLD_GLOBAL), LocalCalls()
+    reply = _Answer(calls.reply)
+    local = ctypes.c_void_p.in_dll(library, "warpwright_local")
+    local.value = ctypes.cast(reply, ctypes.c_void_p).value
+    over = ctypes.cast(library.warpwright_over, ctypes.c_void_p).value
+    atexit.register(setattr, local, "value", over)  # objects of cuda.core may outlive this module
+    return library, calls, reply
+
+
+def _by_driver(name: str) -> Callable[..., Any]:
+    """Returns a function of the runtime that calls one of the driver."""
+
+    def call(*args: Any) -> Any:
+        error, *rest = getattr(bindings, name)(*args)
+        return (runtime.cudaError_t(int(error)), *rest)
+
+    return call
+
+
+@contextlib.contextmanager
+def opened(session: Session) -> Iterator[None]:
+    """The process has one CUDA device, the session's. Nothing changes in a process that has loaded NVIDIA's driver."""
+    served = _served()
+    if served is None:
+        yield
+        return
+    library, calls, _ = served
+    before, lost = calls.session, ctypes.c_int.in_dll(library, "warpwright_lost")
+    calls.session, calls.memory.room = session, session.device.spec.hbm_bytes
+    try:
+        with contextlib.ExitStack() as stack:
+            for name, call in RUNTIME.items():
+                stack.enter_context(mock.patch.object(runtime, name, _by_driver(call)))
+            yield
+    finally:
+        calls.session, lost.value = before, 0

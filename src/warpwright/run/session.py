@@ -1,0 +1,78 @@
+"""The launches of a program of others on a virtual GPU: run, and on request checked and profiled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from warpwright.errors import Deadlock, DescriptorError, DeviceError, LimitReached, UnsupportedInstruction
+from warpwright.gpu import Device
+from warpwright.run.check import check, merge_verdicts
+from warpwright.run.launch import Entry, launch
+from warpwright.run.profile import profile
+from warpwright.vgpu.checks.findings import Coverage, Finding, Verdict
+from warpwright.vgpu.checks.rules import RULES
+
+__all__ = ["Launched", "Session"]
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """One launch of a foreign kernel: its name, its grid in CTAs, and what was asked for: verdict, predicted time. A
+    launch that failed has a verdict in any case."""
+
+    name: str
+    grid: tuple[int, ...]
+    verdict: Verdict | None
+    time_us: float | None
+
+
+@dataclass
+class Session:
+    """A program on a virtual GPU: the device, what each launch is asked for, and the launches so far.
+
+    Launches of kernels whose names ``only`` does not match are only run. ``strict`` is that of ``ww.check``.
+    """
+
+    device: Device
+    check: bool = False
+    profile: bool = False
+    only: str = ""
+    strict: bool = False
+    launches: list[Launched] = field(default_factory=list)
+
+    def launch(self, entry: Entry, args: Sequence[Any], **how: Any) -> Launched:
+        """Run a kernel; check and profile it before, on copies of its memory, if the session does so.
+
+        Raises DeviceError or DescriptorError for a fault or a deadlock of the kernel, which the verdict of the launch
+        has too.
+        """
+        given = {**how, "args": args, "device": self.device}
+        asked = re.search(self.only, entry.name) is not None
+        verdict = check(entry, strict=self.strict, **given) if self.check and asked else None
+        try:
+            time_us = profile(entry, **given).time_us if self.profile and asked else None
+            launch(entry, **given)
+        except (DeviceError, DescriptorError) as error:
+            failure = _verdict_on_failure(entry.name, self.device.name, verdict, error)
+            self.launches.append(Launched(entry.name, how["grid"], failure, None))
+            raise
+        done = Launched(entry.name, how["grid"], verdict, time_us)
+        self.launches.append(done)
+        return done
+
+
+def _verdict_on_failure(
+    name: str, device: str, checked: Verdict | None, error: DeviceError | DescriptorError
+) -> Verdict:
+    """Returns the verdict on a launch that an error stopped: the checker's, if there is one, with the error in it."""
+    incomplete = isinstance(error, (UnsupportedInstruction, LimitReached))
+    rule = RULES["deadlock" if isinstance(error, Deadlock) else "fault"]
+    findings = () if incomplete else (Finding(rule, (), str(error)),)
+    verdict = Verdict(name, device, findings, Coverage(0, 0, ()), (str(error),) if incomplete else ())
+    if checked is None:
+        return verdict
+    known = rule.id in [finding.rule.id for finding in checked.findings]  # its repair may be more exact
+    return checked if known else merge_verdicts(name, [checked, verdict])

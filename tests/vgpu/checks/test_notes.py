@@ -1,0 +1,154 @@
+"""Notes: what PTX does not promise, and the assembler or the chip is known to keep; and the findings beside them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import warpwright as ww
+from tests.vgpu.helpers import text
+from warpwright.report.sarif import sarif_of
+from warpwright.vgpu.checks.findings import Verdict
+from warpwright.vgpu.checks.rules import EVIDENCE
+
+TENSOR = """.shared .align 4 .b32 taddr; .shared .align 8 .b64 bar[2];
+  setp.ne.u32 %p0, %t, 0; setp.ne.u32 %p1, %warp, 0;
+  @%p0 bra ALLOC; mbarrier.init.shared.b64 [bar], 1;
+ALLOC: @%p1 bra SYNC;
+  tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [taddr], 32;
+SYNC: bar.sync 0; ld.shared.u32 %r9, [taddr];
+"""
+FREE = "bar.sync 0; @%p1 bra END; tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r9, 32; END: ret;"
+STORE = "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r9], {%t}; tcgen05.wait::st.sync.aligned; "
+LOAD = "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r5}, [%r9];"
+USE = "st.global.u32 [%o], %r5;"
+# Warps 0 and 4 have the same lanes of tensor memory.
+ALTERNATE = f"""@%p1 bra STORED; {STORE} STORED: bar.sync 0; setp.ne.u32 %p3, %warp, 4; @%p3 bra LOADED;
+  {LOAD} tcgen05.wait::ld.sync.aligned; st.global.u32 [%o+-512], %r5; LOADED: """
+
+# 64 bytes of `tile`, and a bulk copy of them to or from global memory by thread 0.
+COPY = """.shared .align 128 .b32 tile[32]; .shared .align 8 .b64 bar[2];
+  setp.ne.u32 %p0, %t, 0; mov.u32 %r3, tile; shl.b32 %r4, %lane, 2; add.u32 %r3, %r3, %r4;
+  @%p0 bra START; mbarrier.init.shared.b64 [bar], 1; {init}
+START: bar.sync 0;
+"""
+FETCH = """@%p0 bra WAIT;
+  mbarrier.arrive.expect_tx.shared.b64 _, [bar], 128;
+  cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%a0], 128, [bar];
+WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [bar], 0; @!%p2 bra WAIT;
+"""
+SEND = """@%p0 bra SENT; {fence}
+  cp.async.bulk.global.shared::cta.bulk_group [%a0], [tile], 128;
+  cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; SENT: ret;"""
+FENCE = "fence.proxy.async.shared::cta;"
+INIT = "fence.mbarrier_init.release.cluster;"
+FENCED = COPY.format(init=INIT)
+EQUAL = """.shared .align 4 .b32 flag; cvt.u32.u64 %r5, %o; {value}
+  st.shared.u32 [flag], %r5; bar.sync 0; ld.shared.u32 %r6, [flag]; st.global.u32 [%o], %r6; ret;"""
+UNWRITTEN = """.shared .align 4 .b32 x[64]; shl.b32 %r3, %t, 2; mov.u32 %r4, x; add.u32 %r4, %r4, %r3;
+  setp.eq.u32 %p0, %warp, 0; @%p0 st.shared.u32 [%r4], %t; ld.shared.u32 %r5, [%r4]; add.u32 %r6, %r5, 1;
+  {exchange} {guard} st.global.u32 [%o], %r6; ret;"""
+SHUFFLE = "shfl.sync.bfly.b32 %r6, %r6, 1, 31, -1;"
+
+
+def verdict(body: str, strict: bool = False, threads: int = 64, target: str = "sm_100a", heads: str = "") -> Verdict:
+    kernel = ww.load_ptx(text(body, (np.zeros(64, np.uint32),), target=target, heads=heads))["k"]
+    device = {"sm_100a": "b200", "sm_90a": "h200"}[target]
+    return ww.check(kernel, args=[np.zeros(64, np.uint32)], grid=1, block=threads, device=device, strict=strict)
+
+
+WRITTEN = FENCED + "st.shared.u32 [%r3], %t; "
+FETCHED = FETCH + "ld.shared.u32 %r5, [%r3]; st.global.u32 [%o], %r5; ret;"
+# evidence, rule, threads, body
+NOTES = [
+    ("load", "tmem-registers", 64, TENSOR + STORE + LOAD + USE + FREE),
+    ("fence", "mbarrier-init", 32, COPY.format(init="") + FETCHED),
+    ("fence", "tcgen05-fence", 160, TENSOR + ALTERNATE + FREE),
+    ("overwrite", "proxy-fence", 32, WRITTEN + "ld.shared.u32 %r5, [%r3]; bar.sync 0;" + FETCH + "ret;"),
+    ("late fence", "proxy-fence", 32, WRITTEN + "bar.sync 0;" + SEND.format(fence=FENCE)),
+    ("equal", "race", 64, EQUAL.format(value="mov.u32 %r5, %ctaid.x; add.u32 %r5, %r5, 7;")),
+]
+
+
+@pytest.mark.parametrize(("evidence", "rule", "threads", "body"), NOTES, ids=[f"{each[0]}-{each[1]}" for each in NOTES])
+def test_a_note_has_its_evidence(evidence: str, rule: str, threads: int, body: str) -> None:
+    found = verdict(body, threads=threads)
+    assert (found.kind, found.findings) == ("notes", ()), str(found)
+    assert {(note.rule.id, note.evidence) for note in found.notes} == {(rule, EVIDENCE[evidence])}
+    strict = verdict(body, strict=True, threads=threads)
+    assert strict.kind == "findings" and {each.rule.id for each in strict.findings} == {rule}
+
+
+def rules(body: str, threads: int = 32) -> set[str]:
+    """Returns the rules of the findings, without notes."""
+    return {finding.rule.id for finding in verdict(body, threads=threads).findings}
+
+
+def test_an_arrival_between_load_and_use_is_a_race() -> None:
+    """Another warp stores to tensor memory that the load may still read; after the use it may not."""
+    early, late = (
+        TENSOR + "mov.u32 %r7, 0; mov.u32 %r5, 0;"
+        + "setp.ne.u32 %p3, %warp, 4; @%p1 bra OTHER; " + STORE + LOAD + order
+        + " bra DONE; OTHER: @%p3 bra DONE; bar.sync 1, 64; " + STORE + " DONE: " + FREE
+        for order in ("bar.sync 1, 64; " + USE, USE + "bar.sync 1, 64;")
+    )  # fmt: skip
+    assert rules(early, threads=160) == {"race"}
+    assert rules(late, threads=160) == set()
+
+
+def test_an_mbarrier_that_nothing_orders_is_a_finding() -> None:
+    body = COPY.format(init="").replace("bar.sync 0;", "") + FETCH.replace(
+        "@%p0 bra WAIT;", "setp.ne.u32 %p0, %t, 32; @%p0 bra WAIT;", 1
+    )
+    assert "mbarrier-init" in rules(body + "ret;", threads=64)
+
+
+def test_memory_that_nobody_has_read_is_overwritten() -> None:
+    assert rules(WRITTEN + "bar.sync 0;" + FETCH + "ret;") == {"proxy-fence"}
+
+
+def test_a_store_without_any_fence() -> None:
+    assert rules(WRITTEN + "bar.sync 0;" + SEND.format(fence="")) == {"proxy-fence"}
+
+
+def test_stores_of_other_values_race() -> None:
+    assert rules(EQUAL.format(value="shr.u32 %r5, %t, 5;"), threads=64) == {"race"}
+    assert rules(EQUAL.format(value="shr.u32 %r5, %t, 6;"), threads=64) == set()
+
+
+@pytest.mark.parametrize("exchange", ["", SHUFFLE])
+def test_unwritten_memory_is_a_finding_where_it_has_an_effect(exchange: str) -> None:
+    assert rules(UNWRITTEN.format(exchange=exchange, guard="@%p0"), threads=64) == set()
+    assert rules(UNWRITTEN.format(exchange=exchange, guard=""), threads=64) == {"uninitialised"}
+
+
+def test_one_lane_of_an_exchange_is_unwritten() -> None:
+    """Any lane may get its value: all lanes have it."""
+    body = (
+        UNWRITTEN.format(exchange=SHUFFLE, guard="@%p0")
+        .replace("%p0, %warp, 0", "%p0, %t, 0")
+        .replace("@%p0 st.shared", "@!%p0 st.shared")
+    )
+    assert rules(body) == {"uninitialised"}
+
+
+def test_setmaxnreg_of_one_warp() -> None:
+    body = "@%p0 bra END; setp.ne.u32 %p1, %warp, 0; @%p1 bra END; setmaxnreg.dec.sync.aligned.u32 40; END: ret;"
+    found = verdict(body, threads=128, heads=".maxntid 128 .minnctapersm 1")
+    assert {(note.rule.id, note.evidence) for note in found.notes} == {("setmaxnreg", EVIDENCE["registers"])}
+    assert found.kind == "notes"
+
+
+def test_reports_of_notes() -> None:
+    found = verdict(WRITTEN + "bar.sync 0;" + SEND.format(fence=FENCE), threads=32)
+    assert str(found).splitlines()[1:] == [
+        "note proxy-fence at PTX line 18 and PTX line 19: the fence is behind the barrier, in the second's thread; "
+        f"{EVIDENCE['late fence']}"
+    ]
+    data = json.loads(json.dumps(found.as_dict()))
+    assert data["verdict"] == "notes" and data["findings"] == []
+    assert data["notes"][0]["evidence"] == EVIDENCE["late fence"]
+    (result,) = sarif_of([found], "1.0")["runs"][0]["results"]
+    assert result["level"] == "note" and EVIDENCE["late fence"] in result["message"]["text"]
