@@ -10,6 +10,9 @@ from tests.conformance.cases import Case, Probe, threads_case
 
 __all__ = ["PROBES"]
 
+ARRIVE = """    @%first mbarrier.arrive.shared::cta.b64 _, [%base];
+    bar.warp.sync -1;
+"""
 INIT = """    mbarrier.init.shared::cta.b64 [%base], {count};
 """
 
@@ -172,8 +175,18 @@ def copy_arrivals() -> Iterator[Case]:
         yield threads_case(name, body, given, 3, np.zeros(2048, np.uint8))
 
 
+def parities() -> Iterator[Case]:
+    """Parities of a wait other than 0 and 1, and completed phases: each thread asks with a parity of its own."""
+    asked = np.array([0, 1, 2, 3, 4, 5, 6, 7, 255, 256, 0x7FFFFFFE, 0x7FFFFFFF, 2**31, 2**31 + 1, 2**32 - 2, 2**32 - 1])
+    for ends in range(4):
+        body = f"    @%first mbarrier.init.shared::cta.b64 [%base], 1;\n    bar.warp.sync -1;\n{ARRIVE * ends}"
+        body += "    mbarrier.test_wait.parity.shared::cta.b64 %more, [%base], %i0;\n    selp.u32 %o0, 1, 0, %more;\n"
+        yield threads_case(f"{ends} phases", body, np.resize(asked, (32, 1)).astype(np.uint32), 1, block=32)
+
+
 PROBES = [
     Probe("tokens", tokens),
+    Probe("parities", parities),
     Probe("remote_arrivals", remote_arrivals),
     Probe("cluster_addresses", cluster_addresses),
     Probe("copy_arrivals", copy_arrivals),

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 import warpwright as ww
-from tests.conformance import arithmetic, atomics, barriers, copies, refusals, texts, warpgroups, warps
+from tests.conformance import arithmetic, atomics, barriers, copies, pixels, refusals, texts, warp_copies, warpgroups, warps
 from tests.conformance.cases import Case, Probe, numbered
 from warpwright.errors import DeviceError
 from warpwright.types import of_name, tf32
@@ -374,10 +374,12 @@ PROBES = [
     *warpgroups.PROBES,
     *barriers.PROBES,
     *copies.PROBES,
+    *warp_copies.PROBES,
+    *pixels.PROBES,
     *atomics.PROBES,
     *arithmetic.PROBES,
 ]
-REFUSALS = [Probe("refused_boxes", refused_boxes), *refusals.PROBES]  # a fault ends a process's use of a real GPU
+REFUSALS = [Probe("refused_boxes", refused_boxes), *refusals.PROBES, *pixels.REFUSALS]  # a fault ends a process's use of a real GPU
 
 
 def answers(probe: Probe, device: Any) -> dict[str, np.ndarray]:
