@@ -15,7 +15,18 @@ import ml_dtypes
 import numpy as np
 
 import warpwright as ww
-from tests.conformance import arithmetic, atomics, barriers, copies, pixels, refusals, texts, warp_copies, warpgroups, warps
+from tests.conformance import (
+    arithmetic,
+    atomics,
+    barriers,
+    copies,
+    pixels,
+    refusals,
+    texts,
+    warp_copies,
+    warpgroups,
+    warps,
+)
 from tests.conformance.cases import Case, Probe, numbered
 from warpwright.errors import DeviceError
 from warpwright.types import of_name, tf32
@@ -379,7 +390,11 @@ PROBES = [
     *atomics.PROBES,
     *arithmetic.PROBES,
 ]
-REFUSALS = [Probe("refused_boxes", refused_boxes), *refusals.PROBES, *pixels.REFUSALS]  # a fault ends a process's use of a real GPU
+REFUSALS = [
+    Probe("refused_boxes", refused_boxes),
+    *refusals.PROBES,
+    *pixels.REFUSALS,
+]  # a fault ends a process's use of a real GPU
 
 
 def answers(probe: Probe, device: Any) -> dict[str, np.ndarray]:

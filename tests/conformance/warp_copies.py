@@ -61,7 +61,8 @@ COMMIT = "    @%issues cp.async.bulk.commit_group;\n    @%issues cp.async.bulk.w
 # What fills shared memory, and completes on the mbarrier.
 LOADS = {
     "bulk load": "cp.async.bulk.shared::cluster.global{bytes} [%dst], [%memory], 128, [%bar]",
-    "bulk multicast": "cp.async.bulk.shared::cluster.global{bytes}.multicast::cluster [%dst], [%memory], 128, [%bar], %mask",
+    "bulk multicast": "cp.async.bulk.shared::cluster.global{bytes}.multicast::cluster "
+    "[%dst], [%memory], 128, [%bar], %mask",
     "bulk copy": "cp.async.bulk.shared::cluster.shared::cta{bytes} [%peer], [%source], 128, [%rank]",
     "bulk sum": "cp.reduce.async.bulk.shared::cluster.shared::cta{bytes}.add.u32 [%peer], [%source], 128, [%rank]",
     "tensor load": "cp.async.bulk.tensor.2d.shared::cluster.global.tile{bytes} [%dst], [%map, {{%self, %c}}], [%bar]",
@@ -73,7 +74,8 @@ STORES = {
     "bulk store": "cp.async.bulk.global.shared::cta.bulk_group [%memory], [%source], 128",
     "bulk sum": "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%memory], [%source], 128",
     "tensor store": "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%map, {%self, %c}], [%source]",
-    "tensor sum": "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%map, {%self, %c}], [%source]",
+    "tensor sum": "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group "
+    "[%map, {%self, %c}], [%source]",
 }
 # Hints: what they must not do is fault.
 HINTS = {

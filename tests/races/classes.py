@@ -19,6 +19,7 @@ from tests.races import (
     map_kernels,
     published,
     published_copies,
+    published_ends,
     published_protocol,
     published_tensor,
 )
@@ -65,7 +66,9 @@ def _case(kernel: Kernel, args: list[Any], rule: str, *expected: str, grid: int 
     return Case(kernel, args, rule, expected, grid)
 
 
-c, g, p, q, t = published_copies, global_kernels, published, published_protocol, published_tensor
+c, e, g, p, q, t = (
+    published_copies, published_ends, global_kernels, published, published_protocol, published_tensor,
+)  # fmt: skip
 
 CLASSES: dict[int, tuple[Case, ...]] = {
     1: (
@@ -127,7 +130,7 @@ CLASSES: dict[int, tuple[Case, ...]] = {
     ),
     16: (_case(kernels.peer, [WORDS], "exit-early", "ld(Pointer(", grid=2),),
     17: (
-        _case(t.tensor_core, [RESULT], "race", "tcgen05.ld(acc)", "tmem.dealloc()", synced=False),
+        _case(t.tensor_core, [RESULT], "tmem-freed", "tcgen05.ld(acc)", "tmem.dealloc()", synced=False),
         _case(t.early_reuse, [TALL, SQUARE, 3], "race", "tcgen05.ld(acc)", "tcgen05.mma("),
     ),
     18: (_case(t.pair_parts, [WORDS], "tmem-pair", "tmem.alloc()", "tmem.dealloc()", grid=2, synced=False),),
@@ -300,4 +303,13 @@ MORE: tuple[Case, ...] = (
         grid=2,
         group=1,
     ),
+    _case(e.stores_at_entry, [WORDS], "cluster-entry", "st(Pointer(", grid=2),
+    _case(e.arrives_at_entry, [WORDS], "fault", "of CTA 1 is not initialised", "ready.at(", grid=2),
+    _case(e.multicasts_at_entry, [BOX], "cluster-entry", "tma.load(", grid=2),
+    _case(e.number_as_parity, [BOX, 3], "mbarrier-parity", "full.wait("),
+    _case(e.leaves_a_load, [BOX], "exit-early", "tma.load("),
+    _case(e.ends_twice, [WORDS], "mbarrier-live", "ready.inval()"),
+    _case(e.others_commit, [FLOATS], "race", "tcgen05.mma(", "tcgen05.ld(acc)"),
+    _case(e.refilled_copy, [FLOATS], "race", "tcgen05.cp(", "st(words + tid.x, tid.x)"),
+    _case(e.refilled_copy, [FLOATS], "uninitialised", "tcgen05.cp(", written=False, right=True),
 )

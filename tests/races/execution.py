@@ -203,12 +203,12 @@ class Execution:
             yield from dict.fromkeys(event.row.places.tolist())
         for op in event.ops:
             if op.inst.name == "tcgen05.commit":
-                yield from (rank * self.stride + offset for rank, offset in self.footprints.signals(op))
+                yield from self.footprints.barriers(op)
             elif op.inst.name.startswith("cp.async.mbarrier"):
                 rank, offset = self.footprints.place(op, "mbar")
                 yield rank * self.stride + offset
             elif op.inst.name in COPIES and self.footprints.writes(op):
-                yield self.footprints.barrier(op)
+                yield from self.footprints.barriers(op)
 
 
 NUMBERS = 16  # named barriers of a CTA

@@ -108,7 +108,7 @@ def test_the_finding_has_the_right_lines(name: str, removed: str) -> None:
     assert any(len(lines) == len(parts) and all(map(str.__contains__, lines, parts)) for lines in found), found
 
 
-UNORDERED = ("race", "proxy-fence", "tcgen05-fence")
+UNORDERED = ("race", "tmem-freed", "proxy-fence", "tcgen05-fence")
 CUTS = (
     ("memory_flow", "kernel mbarrier.try_wait.parity.shared::cta.b64 #0"),
     ("memory_flow", "kernel mbarrier.try_wait.parity.shared::cta.b64 #1"),

@@ -57,7 +57,7 @@ class Finding:
 
 
 # Rules that one missing order between two places breaks, the one that names the cause first.
-_ORDER = ("tmem-registers", "race", "grid-race", "mbarrier-lapped")
+_ORDER = ("tmem-registers", "race", "tmem-freed", "grid-race", "mbarrier-lapped")
 
 
 def _links(finding: Finding) -> Iterator[Hashable]:

@@ -128,6 +128,7 @@ class Knowledge:
         self.unmet: dict[int, set[Mbarrier]] = defaultdict(set)  # by warp: for which it waited since its last meeting
         self.uncommitted: dict[int, set[Mbarrier]] = defaultdict(set)  # by warp: the same since its last commit
         self.remote_uses: dict[tuple[int, int, int], int] = {}  # by CTA used, instruction, lane: the lane's clock
+        self.entered: set[tuple[int, int]] = set()  # lane and CTA: the lane knows that the CTA has started
 
     def _begin_barriers(self) -> None:
         """Barriers, and what is known through them."""
@@ -136,6 +137,7 @@ class Knowledge:
         self.remote_arrivals: dict[
             int, tuple[Mbarrier, int, int, int]
         ] = {}  # by place: the last of another CTA's engine
+        self.deliveries: dict[int, tuple[Mbarrier, int, int, int]] = {}  # by place: the last of a copy, its lane
         self.named: dict[tuple[int, int], Named] = {}  # by CTA and number
         self.whole = Whole(self.clocks.lanes)
         self.fenced: dict[int, Clock] = {}  # by lane: what a relaxed arrival releases
@@ -148,11 +150,13 @@ class Knowledge:
         self.commits: dict[tuple[int, int], tuple[Clock, int, Clock]] = {}  # by operation and place
         self.lane_groups: dict[int, list[int]] = {}  # by lane: its copies by the time of each cp.async.commit_group
         self.bulk_reads: dict[int, tuple[int, int]] = {}  # by lane: group and instruction of its last bulk read
-        self.last_mma: dict[int, tuple[int, Clock]] = {}  # by CTA: who issued its last MMA, and what was known then
+        self.last_mma: dict[int, Clock] = {}  # by lane: what was known when the lane issued its last MMA
         self.pipes: dict[int, dict[str, int]] = {}  # by CTA: operations of each pipeline of its tensor core
+        self.issued_ops: dict[int, dict[str, int]] = {}  # by lane: its last operation in each of them
         self.committed: dict[int, dict[str, int]] = {}  # the same at the CTA's last tcgen05.commit
         self.loads: dict[tuple[int, int], int] = {}  # by warp and tcgen05.ld: its last one among the loads
         self.allocs: dict[int, int] = {}  # by CTA: its last tcgen05.alloc
+        self.frees: list[int] = []  # accesses that stand for a tcgen05.dealloc
         self.acquired = [np.zeros(0, np.uint32)] * self.cluster.count  # by warp: what tcgen05.fence made visible to it
         self.wgmma_groups: dict[tuple[int, int], Clock | None] = {}  # by warpgroup and group: what its warps knew
         self.wgmma_waits: dict[int, list[tuple[Lanes, int]]] = {}  # by warpgroup: who waits for which group
@@ -224,6 +228,7 @@ class Knowledge:
             access = writes.pop(0)
             self.accesses.rows["column"][access] = mbarrier.column
             self.accesses.complete([access], mbarrier.phase + 1)
+            self.deliveries[place] = mbarrier, mbarrier.phase + 1, inst, int(self.accesses.rows["lane"][access])
             if not writes:
                 del self.in_flight[number]
         if cta != rank:
@@ -246,6 +251,17 @@ class Knowledge:
                 other.witness(lane, column, value)
             if known.all():
                 waits.remove(other)
+
+    def check_entry(self, lane: int, rank: int, inst: int) -> None:
+        """A lane uses shared memory of a CTA: another CTA must be known to have started."""
+        threads = 32 * self.cluster.per_cta
+        if rank == lane // threads or (lane, rank) in self.entered:
+            return
+        if self.clocks.table[GENERIC, lane, rank * threads : (rank + 1) * threads].any():
+            self.entered.add((lane, rank))
+            return
+        text = f"nothing orders the use after the start of CTA {self.cta(rank)}"
+        self.find("cluster-entry", (self.step("uses its memory", inst, lane),), text)
 
     def check_arrival(self, mbarrier: Mbarrier, knows: NDArray[np.uint32], arrival: Arrival) -> None:
         """An arrival counts for the open phase: its thread must know that the phase before has ended."""
@@ -291,13 +307,15 @@ class Knowledge:
         flags = write * WRITE | engine * ENGINE | atomic * ATOMIC
         own = pipes[0] if pipes else -1
         seen = shadow.quiet(cells, lanes, flags, own, acquired) if isinstance(lanes, int) else 0
-        if seen:
+        if seen and not (self.frees and shadow is self.tensor):
             return seen == 1
         ids, who = shadow.before(cells, lanes, write, atomic)
         others = ~np.isin(self.accesses.rows["column"][ids], pipes)
         unread = shadow.unread(cells) if engine and write else None
         self._find_unordered(ids[others], who[others], inst, engine, acquired, unread)
-        return bool((shadow.writer[cells] >= 0).all())
+        written = shadow.writer[cells]
+        freed = bool(self.frees) and shadow is self.tensor and bool(np.isin(written, self.frees).any())
+        return bool((written >= 0).all()) and not freed
 
     def _find_unordered(
         self,
@@ -312,14 +330,16 @@ class Knowledge:
         keeps the order. ``unread``: writes of which no read is known; None for an operation that reads."""
         late = self.accesses.unknown(ids, who)
         hidden = ~late & engine & self.accesses.unseen(ids, who)
-        missed = ~late & self.accesses.unacquired(ids, who, acquired)
+        freed = np.isin(ids, self.frees) | (self.insts[inst].name == "tcgen05.dealloc")
+        missed = ~late & ~freed & self.accesses.unacquired(ids, who, acquired)
         read = np.zeros(len(ids), np.bool_) if unread is None else ~np.isin(ids, unread)
         fenced = hidden & ~read & self._fenced_late(ids, who)
         equal = late.copy()
         equal[late] = self._are_equal(ids[late], who[late], inst)
         proxies = "they are ordered, but the proxies differ"
         for rule, chosen, text, evidence in (
-            ("race", late & ~equal, "nothing orders the second after the first", ""),
+            ("race", late & ~equal & ~freed, "nothing orders the second after the first", ""),
+            ("tmem-freed", late & freed, "nothing orders the second after the first", ""),
             ("race", equal, "nothing orders the two", EVIDENCE["equal"]),
             ("proxy-fence", hidden & ~read & ~fenced, proxies, ""),
             ("proxy-fence", hidden & read, proxies, EVIDENCE["overwrite"]),
@@ -380,22 +400,36 @@ class Knowledge:
         return self.cluster.launch.cta_of(self.cluster.first, rank)
 
     def finish(self) -> None:
-        """Finish the cluster: a CTA may exit only after it knows that other CTAs' uses of its memory are complete."""
+        """Finish the cluster: a CTA may exit only after it knows that uses of its memory are complete."""
         per = self.cluster.per_cta * 32
         for (rank, inst, lane), value in self.remote_uses.items():
             if self.clocks.table[GENERIC, rank * per : (rank + 1) * per, lane].max() < value:
                 step = self.step("uses another CTA's memory", inst, lane)
                 self.find("exit-early", (step,), f"CTA {self.cta(rank)} may have exited by then")
         for place, (mbarrier, phase, inst, rank) in self.remote_arrivals.items():
-            to = place // self.cluster.shared_stride
-            if self.clocks.table[GENERIC, to * per : (to + 1) * per, mbarrier.column].max() < phase:
+            if not self._is_awaited(place, mbarrier, phase):
                 step = self.step("arrives at another CTA's mbarrier", inst, rank * per)
-                text = f"CTA {self.cta(to)} may have exited by then: nobody there waits for the phase"
-                self.find("exit-early", (step,), text)
+                to = self.cta(place // self.cluster.shared_stride)
+                self.find("exit-early", (step,), f"CTA {to} may have exited by then: nobody there waits for the phase")
+        for place, (mbarrier, phase, inst, lane) in self.deliveries.items():
+            if place not in self.remote_arrivals and not self._is_awaited(place, mbarrier, phase):
+                step = self.step("writes shared memory", inst, lane)
+                self.find("exit-early", (step,), "the CTA exits without waiting for the copy")
         for lane, (group, inst) in self.bulk_reads.items():
             if self.clocks.table[GENERIC, lane, self.column("bulk read", lane)] < group:
-                step = self.step("reads shared memory", inst, lane)
-                self.find("exit-early", (step,), "the CTA exits without waiting for the copy's group")
+                step, evidence = self.step("reads shared memory", inst, lane), EVIDENCE["exit"]
+                stores = self.insts[inst]["dst"] == "global"
+                text = "the CTA exits without waiting for the copy's group"
+                self.find("exit-early", (step,), text, evidence if stores else "")
+        self._finish_warpgroups()
+
+    def _is_awaited(self, place: int, mbarrier: Mbarrier, phase: int) -> bool:
+        """Returns whether a thread of the mbarrier's CTA knows that a phase has ended."""
+        per, to = self.cluster.per_cta * 32, place // self.cluster.shared_stride
+        return bool(self.clocks.table[GENERIC, to * per : (to + 1) * per, mbarrier.column].max() >= phase)
+
+    def _finish_warpgroups(self) -> None:
+        """The warps of a warpgroup have executed the same number of setmaxnreg."""
         for warp, changes in list(self.setmaxnregs.items()):
             for other in self.warpgroup(warp):
                 for access in changes[len(self.setmaxnregs[other]) :]:

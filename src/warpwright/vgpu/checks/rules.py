@@ -65,6 +65,12 @@ _ALL = (
         "again needs no second mbarrier.init, its phases go on",
     ),
     Rule(
+        "mbarrier-parity",
+        "a wait for an mbarrier has a parity other than 0 and 1",
+        "9.7.13.15.16",
+        "give the wait bit 0 of the number of the phase",
+    ),
+    Rule(
         "mbarrier-lapped",
         "a phase of an mbarrier may end before a thread has seen the one before it end",
         "9.7.13.15.3",
@@ -107,8 +113,16 @@ _ALL = (
         "exit-early",
         "a CTA may exit while its shared memory is in use",
         "9.7.13.3 and 9.7.9.25.4",
-        "synchronise the cluster (barrier.cluster) after the last use of another CTA's memory, and wait for bulk "
-        "copies (cp.async.bulk.wait_group.read) in the thread that issued them",
+        "synchronise the cluster (barrier.cluster) after the last use of another CTA's memory, wait for bulk copies "
+        "from shared memory (cp.async.bulk.wait_group.read) in the thread that issued them, and for copies to it at "
+        "their mbarrier",
+    ),
+    Rule(
+        "cluster-entry",
+        "a thread uses shared memory of another CTA that need not have started",
+        "9.7.13.3",
+        "put barrier.cluster.arrive and barrier.cluster.wait, in all threads of the cluster, before the first use of "
+        "another CTA's memory",
     ),
     Rule(
         "tcgen05-fence",
@@ -128,6 +142,13 @@ _ALL = (
         "a CTA of a pair frees tensor memory before the other need have allocated it",
         "9.7.16.7.1",
         "put a barrier of the cluster, in both CTAs, after tcgen05.alloc and before tcgen05.dealloc",
+    ),
+    Rule(
+        "tmem-freed",
+        "tensor memory is freed while it may be in use",
+        "9.7.16.7.1",
+        "put a barrier of all warps that use the columns before tcgen05.dealloc: after their tcgen05.wait, or the wait "
+        "for the tcgen05.commit of the last operation",
     ),
     Rule(
         "cta-group",
@@ -174,5 +195,7 @@ EVIDENCE = {
     "equal": "both store the same value, in this run; Triton's kernels do so",
     "late fence": "PTX ISA 8.9.4 asks for a fence that links the two; Triton's kernels have theirs there",
     "registers": "CUTLASS's, FlashAttention-4's and Triton's kernels do the same",
+    "parity": "an H200 looks at bit 0 of a parity, and at no other bit",
+    "exit": "an H200 does not give shared memory away before bulk stores have read it",
     "left out": "ptxas leaves setmaxnreg out, with a warning: the results are the same",
 }

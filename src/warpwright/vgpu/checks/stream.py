@@ -264,12 +264,13 @@ def word_masks(inst: Inst) -> list[int]:
 _OPERAND_MASKS = {
     "mbarrier.init": 0xFFFFF,
     "mbarrier.test_wait": 1,
-    "mbarrier.test_wait.parity": 1,
+    "mbarrier.test_wait.parity": 0xFFFFF,
     "mbarrier.try_wait": 1,
-    "mbarrier.try_wait.parity": 1,
+    "mbarrier.try_wait.parity": 0xFFFFF,
 }
 
 
 def operand_mask(inst: Inst) -> int:
-    """Returns the bits that matter of an mbarrier's packed operands: a wait's parity, an initialisation's count."""
+    """Returns the bits that matter of an mbarrier's packed operands (20 bits each): a wait's parity, an
+    initialisation's count."""
     return _OPERAND_MASKS.get(inst.name, -1)

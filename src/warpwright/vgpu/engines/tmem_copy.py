@@ -17,7 +17,7 @@ from warpwright.vgpu.engines.accumulator import check_columns
 from warpwright.vgpu.engines.op import Fabric, Op
 from warpwright.vgpu.engines.operand import CHUNK, check_reads
 
-__all__ = ["copy_to_tensor_memory", "group_of", "shift_down"]
+__all__ = ["SHIFTED_COLUMNS", "copied_bytes", "copy_to_tensor_memory", "group_of", "shift_down"]
 
 SHIFTED_COLUMNS = 8
 QUARTER = 32
@@ -48,7 +48,7 @@ def copy_to_tensor_memory(fabric: Fabric, op: Op) -> None:
     lanes, columns = tmem_cp_map(inst["shape"], inst["multicast"])
     allowed = tuple(range(QUARTER)) if inst["shape"] == "4x256b" else (0,)
     try:
-        source = _reads(op["desc"], lanes.shape[1], columns * 4 // CHUNK, fabric.shared_limit)
+        source = copied_bytes(op["desc"], lanes.shape[1], columns * 4 // CHUNK, fabric.shared_limit)
     except DescriptorError as error:
         raise fabric.failure(DescriptorError, op, str(error)) from None
     first, base = address & 0xFFFF, address >> 16 & 0xFFFF
@@ -60,8 +60,8 @@ def copy_to_tensor_memory(fabric: Fabric, op: Op) -> None:
 
 
 @lru_cache(maxsize=512)
-def _reads(descriptor: int, rows: int, chunks: int, limit: int) -> NDArray[np.int64]:
-    """Offset of every byte of the rows. Raises DescriptorError."""
+def copied_bytes(descriptor: int, rows: int, chunks: int, limit: int) -> NDArray[np.int64]:
+    """Offset of every byte of the rows that tcgen05.cp reads. Raises DescriptorError."""
     addresses = operand_addresses(SmemDescriptor.decode(descriptor), rows, chunks, CHUNK, "k")
     check_reads(descriptor, addresses, limit)
     return (addresses[:, :, None] + np.arange(CHUNK)).reshape(rows, -1)

@@ -28,7 +28,9 @@ def copy(known: Knowledge, row: Row) -> None:
         _outside(known, op, writes)
         if writes:
             known.in_flight[op.number] = known.clocks.of(known.lane(op)), writes
-            signals(known, op, known.footprints.barrier(op))
+            for place in known.footprints.barriers(op):
+                known.check_entry(known.lane(op), place // known.cluster.shared_stride, op.inst.index)
+                signals(known, op, place)
 
 
 def _outside(known: Knowledge, op: Op, writes: list[int]) -> None:

@@ -23,8 +23,9 @@ def tensor_op(known: Knowledge, row: Row) -> None:
         counts = known.pipes.setdefault(op.rank, {})
         number = counts[prints.pipe] = counts.get(prints.pipe, 0) + 1
         after = _ordered_after(known, op, prints.pipe)
-        if not (known.is_repetition(row) and known.last_mma[op.rank][0] == lane):
-            known.last_mma[op.rank] = lane, known.clocks.of(lane)
+        known.issued_ops.setdefault(lane, {})[prints.pipe] = number
+        if not (known.is_repetition(row) and lane in known.last_mma):
+            known.last_mma[lane] = known.clocks.of(lane)
         access = known.accesses.one(after[0], number, True, row.inst, lane)
         for cells in prints.shared_reads:
             _operand(known, cells, lane, row.inst, access)
@@ -87,12 +88,14 @@ def alloc(known: Knowledge, row: Row) -> None:
 
 @meaning("tcgen05.dealloc")
 def dealloc(known: Knowledge, row: Row) -> None:
-    """Ends the life of columns: no thread may use them any more, and their contents are gone. In a pair, the other
+    """Ends the life of columns: a use of them must be known to be over, or to come later; their contents are gone. In a pair, the other
     CTA's tcgen05.alloc must be known to be over: that this CTA's is over does not imply it."""
     op, lane = known.op(), int(row.lanes[0])
     cells = known.footprints.columns(op.rank, op["taddr"] & 0xFFFF, op["ncols"] & 0xFFFF_FFFF)
     known.judge(known.tensor, cells, lane, row.inst, write=True)
-    known.tensor.write(cells, -1)
+    now = int(known.clocks.now(row.lanes[:1])[0])
+    known.frees.append(known.accesses.one(lane, now, False, row.inst, lane))
+    known.tensor.write(cells, known.frees[-1])
     other = known.allocs.get(op.rank ^ 1) if op.inst["group"].endswith("2") else None
     if other is not None and known.accesses.unknown(np.array([other]), lane).any():
         known.find_pair("tmem-pair", other, row.inst, lane, "nothing orders them")
@@ -100,20 +103,22 @@ def dealloc(known: Knowledge, row: Row) -> None:
 
 @meaning("tcgen05.commit")
 def commit(known: Knowledge, row: Row) -> None:
-    """The mbarrier learns that all operations so far are over, and what was known when the last of them was issued."""
+    """The mbarrier learns that all operations of the thread are over, and what was known when it issued the last (PTX
+    ISA 9.1 section 9.7.16.12.1). An operation of another thread is covered only if a later one of its pipeline is."""
     for _ in range(row.a):
         op = known.op()
-        counts = known.committed[op.rank] = dict(known.pipes.get(op.rank, {}))
-        _, issuer = known.last_mma.get(op.rank, (0, None))
-        clock = known.clocks.blank()
+        lane = known.lane(op)
+        counts = known.issued_ops.get(lane, {})
+        known.committed.setdefault(op.rank, {}).update(counts)
+        issuer, clock = known.last_mma.get(lane), known.clocks.blank()
         if issuer is not None:
             clock[:, : issuer.shape[1]] = issuer
         for pipe, number in counts.items():
             clock[:, known.column(pipe, op.rank)] = number
-        lane = known.lane(op)
         knows = known.clocks.table[GENERIC, lane].copy()
-        for rank, offset in known.footprints.signals(op):
-            known.commits[op.number, rank * known.cluster.shared_stride + offset] = clock, lane, knows
+        for place in known.footprints.barriers(op):
+            known.check_entry(lane, place // known.cluster.shared_stride, row.inst)
+            known.commits[op.number, place] = clock, lane, knows
 
 
 @meaning("tcgen05.ld", "tcgen05.st")

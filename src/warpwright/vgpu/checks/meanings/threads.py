@@ -121,6 +121,7 @@ def _note_remote(known: Knowledge, row: Row, places: Lanes, lanes: Lanes) -> Non
         return
     ranks = places // known.cluster.shared_stride
     for i in np.flatnonzero(ranks != row.warp // known.cluster.per_cta).tolist():
+        known.check_entry(int(lanes[i]), int(ranks[i]), row.inst)
         known.remote_uses[int(ranks[i]), row.inst, int(lanes[i])] = int(known.clocks.now(lanes[i : i + 1])[0])
 
 
@@ -216,8 +217,9 @@ def init(known: Knowledge, row: Row) -> None:
 
 @meaning("mbarrier.inval")
 def inval(known: Knowledge, row: Row) -> None:
-    for place in row.places.tolist():
-        known.mbarriers.pop(place, None)
+    for place, lane in zip(row.places.tolist(), row.lanes.tolist(), strict=True):
+        if known.mbarriers.pop(place, None) is None:
+            known.find("mbarrier-live", (known.step("ends it", row.inst, lane),), "no mbarrier is there")
         known.mbarrier_words[place // BARRIER_BYTES] = False
 
 
@@ -256,11 +258,19 @@ def wait(known: Knowledge, row: Row) -> None:
     for place in dict.fromkeys(row.places.tolist()):
         chosen = row.places == place
         lanes, parity = row.lanes[chosen], int(row.packed[chosen][0]) & 1
+        _check_parity(known, row)
         mbarrier = _live(known, place, row.inst, lanes)
         if mbarrier is not None:
             mbarrier.wait(known.clocks, lanes, row.inst, not relaxed, parity)
             known.unmet[row.warp].add(mbarrier)
             known.uncommitted[row.warp].add(mbarrier)
+
+
+def _check_parity(known: Knowledge, row: Row) -> None:
+    if known.insts[row.inst].find("parity"):
+        for lane in row.lanes[row.packed & 0xFFFFE > 0].tolist()[:1]:
+            step = known.step("waits", row.inst, lane)
+            known.find("mbarrier-parity", (step,), "the wait looks at bit 0 of it", EVIDENCE["parity"])
 
 
 def _live(known: Knowledge, place: int, inst: int, lanes: Lanes) -> Mbarrier | None:

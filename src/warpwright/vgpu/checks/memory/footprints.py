@@ -24,6 +24,7 @@ from warpwright.vgpu.engines.operand import CHUNK, Shape, reads
 from warpwright.vgpu.engines.pixels import part_inside
 from warpwright.vgpu.engines.place import barrier, ctas_of, locate
 from warpwright.vgpu.engines.tensor_copy import filter_offsets, starts
+from warpwright.vgpu.engines.tmem_copy import SHIFTED_COLUMNS, copied_bytes
 from warpwright.vgpu.jit.lanes import bits_of
 from warpwright.vgpu.jit.warpgroup import immediates, left_registers
 from warpwright.vgpu.jit.wmma import access_bytes
@@ -95,10 +96,10 @@ class Footprints:
         rank, offset = self.place(op, name)
         return [self.span(each, offset, nbytes) for each in self._receivers(op, rank)]
 
-    def barrier(self, op: Op) -> int:
-        """Returns the place of the mbarrier that a copy to shared memory completes on."""
+    def barriers(self, op: Op) -> list[int]:
+        """Returns the places of the mbarriers that a copy to shared memory completes on, or a commit arrives at."""
         rank, offset = barrier(self.cluster, op, op["mbar"])
-        return rank * self.stride + offset
+        return [each * self.stride + offset for each in self._receivers(op, rank)]
 
     def _target(self, op: Op) -> tuple[str, int]:
         """Returns the operand of the destination in shared memory, and the bytes that each CTA gets."""
@@ -147,10 +148,17 @@ class Footprints:
     def _cells_of_copy(self, op: Op) -> TensorCells:
         """Returns the cells of a copy or shift."""
         group = int(op.inst["group"][-1])
-        columns = tmem_cp_map(op.inst["shape"], op.inst["multicast"])[1] if "desc" in op else 1
-        base = op.rank & ~(group - 1)
-        written = [self.columns(base + cta, op["taddr"] & 0xFFFF, columns) for cta in range(group)]
-        return TensorCells([], [], written, False, COPIES)
+        base, first, low = op.rank & ~(group - 1), op["taddr"] & 0xFFFF, op["taddr"] >> 16 & 0xFFFF
+        ranks = range(base, base + group)
+        if "desc" not in op:
+            moved = [self._rectangle(rank, first, first + SHIFTED_COLUMNS, low, LANES) for rank in ranks]
+            return TensorCells([], moved, moved, False, COPIES)
+        lanes, columns = tmem_cp_map(op.inst["shape"], op.inst["multicast"])
+        source = copied_bytes(op["desc"], lanes.shape[1], columns * 4 // CHUNK, self.cluster.shared_limit)
+        cells = np.unique(source // self.cell)
+        read = [cells + rank * self.stride // self.cell for rank in ranks]
+        written = [_copied(op.inst["shape"], op.inst["multicast"], rank * COLUMNS + first, low) for rank in ranks]
+        return TensorCells(read, [], written, False, COPIES)
 
     def _cells_of_mma(self, op: Op) -> TensorCells:
         """Returns the cells of an MMA. MMAs that add to the same sums in the same shape run in order, in a pipeline of
@@ -211,16 +219,20 @@ class Footprints:
         matrices = [(b & mask, form.b)] if form.a is None else [(a & mask, form.a), (b & mask, form.b)]
         return [self._matrix(word, shape, rank) for word, shape in matrices]
 
-    def signals(self, op: Op) -> list[tuple[int, int]]:
-        """Returns CTA and offset of every mbarrier that a commit arrives at."""
-        rank, offset = barrier(self.cluster, op, op["mbar"])
-        return [(each, offset) for each in self._receivers(op, rank)]
-
 
 @lru_cache(maxsize=512)
 def _rectangle(first: int, last: int, low: int, high: int) -> Cells:
     side = np.arange(low // LANES_A_CELL, -(-high // LANES_A_CELL))
     return (np.arange(first, last)[:, None] * (LANES // LANES_A_CELL) + side).ravel()
+
+
+@lru_cache(maxsize=512)
+def _copied(shape: str, multicast: str, first: int, low: int) -> Cells:
+    """Returns the cells that tcgen05.cp writes from a column and a lane on."""
+    lanes, columns = tmem_cp_map(shape, multicast)
+    sides = np.unique((lanes + low) // LANES_A_CELL)
+    cells: Cells = (np.arange(first, first + columns)[:, None] * (LANES // LANES_A_CELL) + sides).ravel()
+    return cells
 
 
 @lru_cache(maxsize=512)
