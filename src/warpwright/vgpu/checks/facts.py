@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.memory.globals import Globals
+from warpwright.vgpu.checks.order.access_kinds import WEAK, fence_of, is_strong, strong_kind_of
 from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.program.names import Names
 from warpwright.vgpu.program.program import mentions, results
@@ -19,7 +20,9 @@ __all__ = ["Facts"]
 
 class Facts:
     """The program of a launch, the names in its source, its global memory; ``uses``: the registers that rows of
-    `record.touch` are about. ``off``, ``depends`` and ``doubted`` are those of the `Watcher`."""
+    `record.touch` are about; ``strong``: by instruction, what a strong access may do to shared memory;
+    ``synchronises``: strong accesses may order others. ``off``, ``depends`` and ``doubted`` are those of the
+    `Watcher`."""
 
     def __init__(
         self, launch: Launch, off: frozenset[str], depends: Sequence[NDArray[Any]], doubted: frozenset[int]
@@ -28,7 +31,15 @@ class Facts:
         self.program = launch.kernel.program
         self.uses = launch.kernel.uses
         self.names = Names(self.program)
+        self.strong = [strong_kind_of(inst) for inst in self.program.insts]
         self.globals = Globals(launch, self.names, off, depends)
+        self.synchronises = self._synchronises()
+
+    def _synchronises(self) -> bool:
+        """Returns whether the program has strong accesses, or fences, that release, and strong reads."""
+        strong = [kind for kind in (*self.strong, *self.globals.kinds) if kind is not None and is_strong(kind)]
+        releases = any(kind.releases for kind in strong) or any(fence_of(inst) > WEAK for inst in self.program.insts)
+        return releases and any(kind.reads for kind in strong)
 
     @cached_property
     def _read(self) -> set[str]:

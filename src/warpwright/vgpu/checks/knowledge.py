@@ -23,6 +23,7 @@ from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, Named, Oper
 from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes
 from warpwright.vgpu.checks.order.contexts import Contexts
 from warpwright.vgpu.checks.order.flags import Flags
+from warpwright.vgpu.checks.order.shared_flags import SharedFlags
 from warpwright.vgpu.checks.rules import EVIDENCE, RULES
 from warpwright.vgpu.checks.steps import step_of
 from warpwright.vgpu.engines.op import Op
@@ -103,6 +104,7 @@ class Knowledge:
         self.accesses = Accesses(self.clocks)
         self.contexts = Contexts(self.clocks, self.globals.synchronises, bool(self.globals.depends))
         self.flags = Flags(self.contexts, self.clocks)
+        self.shared_flags = SharedFlags(self.clocks, 32 * cluster.per_cta)
         self.footprints = Footprints(cluster)
         self.shared = Shadow(self.accesses, self.footprints.shared_cells)
         self.tensor = Shadow(self.accesses, self.footprints.tensor_cells)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import DeviceError, LimitReached
-from warpwright.vgpu.checks.order.access_kinds import global_operand, kind_of
+from warpwright.vgpu.checks.order.access_kinds import global_operand, is_strong, kind_of
 from warpwright.vgpu.engines.box import geometry
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.engines.pixels import part_inside
@@ -44,7 +44,8 @@ class Block:
     """Part of a stream.
 
     ``heads`` (rows, 4): instruction | warp << 32, lanes | extra << 32, two words (`watch.ll`); ``places`` (tables, 32):
-    bytes from the start of the cluster's shared memory, -1 for lanes that are off and for other memory; ``packed``
+    bytes from the start of the cluster's shared memory, -1 for lanes that are off and for other memory, but -2, -3, …
+    for the addresses of strong accesses of global memory, in the order in which they come; ``packed``
     (tables, 32): operands of mbarriers, of those rows that have them; ``records`` (operations, words) in the order in
     which rows issued them. ``steps`` (steps, 3): rows, records and signals of each turn of the machine, the signals
     after the rows; ``live`` (steps, warps): lanes that have not exited, ``running``: warps that have not. ``signals``
@@ -96,6 +97,7 @@ class Shared:
         self.word_masks = np.array([word_masks(inst) for inst in insts], np.uint64)
         self.operand_masks = np.array([operand_mask(inst) for inst in insts], np.int64)
         self.queued = np.array([inst.form.queued for inst in insts], np.bool_)
+        self.strong = np.array([is_strong(kind_of(inst)) for inst in insts], np.bool_)
         self.box_stores = np.array([stores_box(inst) for inst in insts], np.bool_)
 
 
@@ -107,6 +109,7 @@ class Stream:
         self.hash = hashlib.blake2b(digest_size=16)
         self.folded: list[bytes] = []
         self.rows_before = self.ops_before = 0
+        self.flags: dict[int, int] = {}  # by host address of a strong access: which of the cluster's it is
         self._empty()
 
     def _empty(self) -> None:
@@ -175,7 +178,7 @@ class Stream:
         on = heads[:, 1, None] >> _LANE & 1 == 1
         block = Block(
             heads,
-            self._places(rows, starts[tables > 0], on[tables > 0]),
+            self._places(rows, heads[tables > 0], starts[tables > 0], on[tables > 0]),
             self._packed(rows, heads[tables > 1], starts[tables > 1], on[tables > 1]),
             self._masked(records),
             self._steps(starts),
@@ -190,10 +193,15 @@ class Stream:
         self.ops_before += len(records)
         return block
 
-    def _places(self, rows: Rows, starts: Rows, on: NDArray[np.bool_]) -> Rows:
+    def _places(self, rows: Rows, heads: Rows, starts: Rows, on: NDArray[np.bool_]) -> Rows:
         places = _table(rows, starts, 0) - self.cluster.shared_host
         nbytes = self.cluster.ranks * self.cluster.shared_stride
-        return np.where(on & (places >= 0) & (places < nbytes), places, -1)
+        inside = on & (places >= 0) & (places < nbytes)
+        found = np.where(inside, places, -1)
+        flags = np.nonzero(on & ~inside & self.shared.strong[heads[:, 0] & 0xFFFF_FFFF][:, None])
+        if len(flags[0]):
+            found[flags] = [-2 - self.flags.setdefault(each, len(self.flags)) for each in places[flags].tolist()]
+        return found
 
     def _packed(self, rows: Rows, heads: Rows, starts: Rows, on: NDArray[np.bool_]) -> Rows:
         kept = self.shared.operand_masks[heads[:, 0] & 0xFFFF_FFFF]

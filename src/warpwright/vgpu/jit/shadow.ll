@@ -1,9 +1,9 @@
 ; The shadow of a memory, cell by cell: the last write (-1: none) and the reads since it. Reads are 0: none, n: access n
 ; - 1, otherwise a node, ~n. A node has an access and, in the same form, the other reads.
 ; %frame, of 8-byte words: the clocks' table, its stride, words from the lanes' plane to the async proxy's; arrays
-; indexed by access: column (i32), value (i64), by an engine (i8), lane (i32), atomic (i8), instruction (i32); for
+; indexed by access: column (i32), value (i64), by an engine (i8), lane (i32), atomic (i8: 1, or 2 for a read), instruction (i32); for
 ; nodes: access (i32) and others (i32), their number, their capacity. %flags: 1 a write, 2 by an engine, 4 atomic; 8: of
-; the reads, only atomic ones count.
+; the reads, only atomic ones that write count.
 
 ; Whether an access happens before a lane: the lane's clock has it; for an engine the async proxy's clock has a thread's
 ; access; in tensor memory (%taken: %known words) a fence has acquired another warp's access. Accesses in column %pipe
@@ -18,7 +18,9 @@ atomics:
   %pa = getelementptr i8, ptr %marks, i64 %id
   %mark = load i8, ptr %pa
   %only = icmp uge i64 %flags, 8
-  %is = icmp ne i8 %mark, 0
+  %strong = icmp ne i8 %mark, 0
+  %update = icmp eq i8 %mark, 1
+  %is = select i1 %only, i1 %update, i1 %strong
   %aside = xor i1 %is, %only
   br i1 %aside, label %yes, label %any
 any:

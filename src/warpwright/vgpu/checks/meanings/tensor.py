@@ -88,8 +88,8 @@ def alloc(known: Knowledge, row: Row) -> None:
 
 @meaning("tcgen05.dealloc")
 def dealloc(known: Knowledge, row: Row) -> None:
-    """Ends the life of columns: a use of them must be known to be over, or to come later; their contents are gone. In a pair, the other
-    CTA's tcgen05.alloc must be known to be over: that this CTA's is over does not imply it."""
+    """Ends the life of columns: a use of them must be over, or come later; their contents are gone. In a pair, the
+    other CTA's tcgen05.alloc must be known to be over: that this CTA's is over does not imply it."""
     op, lane = known.op(), int(row.lanes[0])
     cells = known.footprints.columns(op.rank, op["taddr"] & 0xFFFF, op["ncols"] & 0xFFFF_FFFF)
     known.judge(known.tensor, cells, lane, row.inst, write=True)

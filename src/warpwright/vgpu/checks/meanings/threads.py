@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.knowledge import BITS, Knowledge, Row, meaning
 from warpwright.vgpu.checks.meanings import registers as register_state
+from warpwright.vgpu.checks.meanings.strong import strong_access, synchronise
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
-from warpwright.vgpu.checks.order.access_kinds import WEAK, fence_of
+from warpwright.vgpu.checks.order.access_kinds import WEAK, fence_of, is_strong
 from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, Named
 from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, Clock, Lanes, join
 from warpwright.vgpu.checks.rules import EVIDENCE
@@ -26,11 +27,14 @@ def access(known: Knowledge, row: Row) -> None:
     inside = row.places >= 0
     count = np.count_nonzero(inside)
     if count < len(inside):
-        _outside(known, row, row.lanes[~inside])
+        _outside(known, row, ~inside)
     if not count:
         return
     whole = count == len(inside)
     lanes, places = (row.lanes, row.places) if whole else (row.lanes[inside], row.places[inside])
+    if known.facts.strong[row.inst]:
+        _strong(known, row, lanes, places)
+        return
     write = known.insts[row.inst].name in _WRITES
     _note_remote(known, row, places, lanes)
     known.storing = _values(known, row, inside)
@@ -68,38 +72,38 @@ def _findings(known: Knowledge, row: Row, lanes: Lanes, places: Lanes, write: bo
     known.shared.read(cells, ids)
 
 
-def _outside(known: Knowledge, row: Row, lanes: Lanes) -> None:
+def _outside(known: Knowledge, row: Row, outside: NDArray[np.bool_]) -> None:
     """Store what the lanes know: accesses of global memory are judged when the launch is over."""
-    kind = known.globals.kinds[row.inst]
+    kind, lanes = known.globals.kinds[row.inst], row.lanes[outside]
     if kind is None:
         return
     known.contexts.note(known.at, row.warp, kind.writes)
     if kind.scope > WEAK and known.globals.synchronises:
         known.flags.access(known.at, lanes, kind, known.insts[row.inst].name != "red")
+    if is_strong(kind) and known.facts.synchronises:
+        known.contexts.settle()
+        given = zip(lanes.tolist(), row.places[outside].tolist(), lanes.tolist(), lanes.tolist(), strict=True)
+        synchronise(known, kind, given, row.inst)
 
 
 @meaning("atom", "red")
 def atomic(known: Knowledge, row: Row) -> None:
-    """Atomic operations do not race with one another, but with other accesses, as writes and as reads. They are stored
-    among the reads since the last write."""
     inside = (row.places >= 0) & (row.places < known.footprints.shared_bytes)
-    lanes = row.lanes[inside]
     if not inside.all():
-        _outside(known, row, row.lanes[~inside])
-    if not len(lanes):
-        return
-    cells, who = known.footprints.of_lanes(row.places[inside], lanes, row.a)
-    written = known.judge(known.shared, cells, who, row.inst, write=True, atomic=True)
-    now = known.clocks.now(lanes)
-    ids = np.repeat(known.accesses.add(lanes, now, False, row.inst, lanes, atomic=True), len(cells) // len(lanes))
-    _note_remote(known, row, row.places[inside], lanes)
-    known.check_overwrite(row.places[inside] // BARRIER_BYTES, lanes, row.inst)
-    if not written:
-        fresh = known.shared.writer[cells] < 0
-        if known.insts[row.inst]["op"] != "exch":
-            _uninitialised(known, row, fresh, who)
-        known.shared.write(cells[fresh], ids[fresh])
-    known.shared.read(cells, ids)
+        _outside(known, row, ~inside)
+    if inside.any():
+        _strong(known, row, row.lanes[inside], row.places[inside])
+
+
+def _strong(known: Knowledge, row: Row, lanes: Lanes, places: Lanes) -> None:
+    kind = known.facts.strong[row.inst]
+    assert kind is not None
+    _note_remote(known, row, places, lanes)
+    empty, who = strong_access(known, row, kind, lanes, places)
+    inst = known.insts[row.inst]
+    reads = kind.reads and not (kind.writes and inst["op"] == "exch")
+    if reads and empty.any():
+        _uninitialised(known, row, empty, who)
 
 
 def _uninitialised(known: Knowledge, row: Row, empty: NDArray[np.bool_], who: Lanes) -> None:
@@ -131,6 +135,8 @@ def fence_proxy(known: Knowledge, row: Row) -> None:
         known.contexts.fences += known.contexts.points(row.lanes)
     own = [known.columns.get(("copies", lane), lane) for lane in row.lanes.tolist()]
     known.late_fences.update(zip(row.lanes.tolist(), known.clocks.table[GENERIC, row.lanes].copy(), strict=True))
+    for lane in row.lanes.tolist() if known.shared_flags.own else ():
+        known.shared_flags.fence_proxy(lane)
     known.clocks.fence_proxy(row.lanes, np.array(own, np.int64))
 
 
@@ -150,6 +156,8 @@ def fence(known: Knowledge, row: Row) -> None:
     for lane in row.lanes.tolist():
         known.fenced[lane] = known.clocks.of(lane)
     scope = fence_of(known.insts[row.inst])
+    for lane in row.lanes.tolist() if scope > WEAK and known.facts.synchronises else ():
+        known.shared_flags.fence(lane, scope)
     if scope > WEAK and known.globals.synchronises:
         known.flags.fence(row.lanes, scope)
         known.clocks.release(row.lanes)

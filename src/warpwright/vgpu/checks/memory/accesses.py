@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, Clocks
 from warpwright.vgpu.jit.runtime import function
 
-__all__ = ["ATOMIC", "ENGINE", "NEVER", "WRITE", "Accesses", "Cells", "Ids", "Shadow"]
+__all__ = ["ATOMIC", "ENGINE", "NEVER", "STRONG_READ", "WRITE", "Accesses", "Cells", "Ids", "Shadow"]
 
 NEVER = 1 << 40  # the value of an access that is not complete: no lane knows of it
 Ids = NDArray[np.int64]
 Cells = NDArray[np.int64]
 Words = NDArray[np.bool_]
-_FIELDS = {"column": np.int32, "value": np.int64, "machine": np.bool_, "lane": np.int32, "atomic": np.bool_,
+_FIELDS = {"column": np.int32, "value": np.int64, "machine": np.bool_, "lane": np.int32, "atomic": np.int8,
            "inst": np.int32}  # fmt: skip
 _FEW, _MANY = 1024, 1 << 16
 WRITE, ENGINE, ATOMIC = 1, 2, 4  # of an access, for `shadow.ll`
+STRONG_READ = 2  # of ``atomic``
 _ATOMICS_ONLY, _REMEMBER = 8, 16  # only atomic reads before it count; judge nothing
 _NODES = 11  # the word of the frame with the number of nodes
 _FULL, _DONE = 4, 3  # no room for nodes; the bit from which on the number of finished lanes is stored
@@ -29,7 +30,7 @@ _FULL, _DONE = 4, 3  # no room for nodes; the bit from which on the number of fi
 class Accesses:
     """Every access of a cluster: it is over for a lane that knows ``value`` of ``column``. ``machine``: an engine made
     it, so it needs no proxy fence before other engines; ``inst`` and ``lane`` made or issued it; ``atomic``: it does
-    not race with other atomic accesses, and counts as a read and a write for all else."""
+    not race with other atomic accesses, and counts as a read and a write for all else, or (2) as a read."""
 
     def __init__(self, clocks: Clocks) -> None:
         self.clocks = clocks
@@ -81,10 +82,10 @@ class Accesses:
             sets[several] = ~numbers[~sets[several]]
 
     def add(
-        self, column: Ids | int, value: Ids | int, machine: bool, inst: int, lanes: Ids | int, atomic: bool = False
+        self, column: Ids | int, value: Ids | int, machine: bool, inst: int, lanes: Ids | int, atomic: int = 0
     ) -> Ids:
         """Add accesses, one for each lane. Returns their numbers."""
-        self.atomics |= atomic
+        self.atomics |= atomic > 0
         count = np.broadcast(column, value, lanes).size
         first = self.reserve(count)
         for name, given in zip(_FIELDS, (column, value, machine, lanes, atomic, inst), strict=True):
@@ -189,16 +190,17 @@ class Shadow:
     def before(self, cells: Cells, lanes: Ids | int, write: bool, atomic: bool = False) -> tuple[Ids, Ids]:
         """Returns pairs (access, lane) that an access of ``lanes`` to ``cells`` must be ordered after: writes, for a
         write reads too; for an atomic access only those that are not atomic."""
+        ids, who = self._pairs(cells, lanes, write)
         if not self.accesses.atomics:
-            return self._pairs(cells, lanes, write)
-        ids, who = self._pairs(cells, lanes, True)
-        is_atomic = self.accesses.rows["atomic"][ids]
+            return ids, who
         if atomic:
-            return ids[~is_atomic], who[~is_atomic]
+            weak = self.accesses.rows["atomic"][ids] == 0
+            return ids[weak], who[weak]
         if write:
             return ids, who
-        written, by = self._pairs(cells, lanes, False)
-        return np.append(ids[is_atomic], written), np.append(who[is_atomic], by)
+        every, by = self._pairs(cells, lanes, True)
+        updates = self.accesses.rows["atomic"][every] == 1
+        return np.append(every[updates], ids), np.append(by[updates], who)
 
     def _pairs(self, cells: Cells, lanes: Ids | int, write: bool) -> tuple[Ids, Ids]:
         written = _pairs(self.writer[cells], lanes, -1)

@@ -11,7 +11,7 @@ from warpwright.vgpu.program.program import Inst
 
 __all__ = [
     "ASYNC", "CLUSTER", "CTA", "DEVICE", "GENERIC", "MAP", "SYSTEM", "WEAK", "Kind", "accesses_by_lane", "fence_of",
-    "global_operand", "kind_of",
+    "global_operand", "is_strong", "kind_of", "strong_kind_of",
 ]  # fmt: skip
 
 GENERIC, ASYNC, MAP = range(3)  # proxies: of threads, of engines, of tensor maps
@@ -49,11 +49,25 @@ def global_operand(inst: Inst, kind: Kind) -> str:
     return "addr" if inst.find("addr") else "dst_mem" if kind.writes else "src_mem" if kind.reads else ""
 
 
+def strong_kind_of(inst: Inst) -> Kind | None:
+    """Returns what an instruction may do to shared memory if it is a strong access, else None."""
+    if not accesses_by_lane(inst) or inst["space"].startswith(("global", "local", "param", "const")):
+        return None
+    kind = _access(inst)
+    return kind if is_strong(kind) else None
+
+
+def is_strong(kind: Kind | None) -> bool:
+    return kind is not None and kind.scope > WEAK and kind.proxy == GENERIC
+
+
 def _by_lane(inst: Inst) -> Kind | None:
+    return None if inst["space"].startswith(("shared", "local", "param", "const")) else _access(inst)
+
+
+def _access(inst: Inst) -> Kind:
     """Returns the kind of a thread's access. A volatile access is relaxed in system scope, an atomic one in device
     scope (sections 8.4 and 9.7.13.5)."""
-    if inst["space"].startswith(("shared", "local", "param", "const")):
-        return None
     access = inst.traits.access
     semantics, scope = (inst[slot] if slot in inst.form.slots else "" for slot in ("sem", "scope"))
     default = DEVICE if access == "update" else WEAK

@@ -1,0 +1,59 @@
+"""Strong accesses of shared memory (PTX ISA 9.1 sections 8.4 and 8.8): atomic operations, and loads and stores that are
+relaxed, acquire, release or volatile. They do not race with one another, and they order other accesses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwright.vgpu.checks.knowledge import Knowledge, Row
+from warpwright.vgpu.checks.memory.accesses import STRONG_READ
+from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
+from warpwright.vgpu.checks.order.access_kinds import Kind
+from warpwright.vgpu.checks.order.clocks import Lanes
+
+__all__ = ["strong_access", "synchronise"]
+
+Unwritten = NDArray[np.bool_]
+
+
+def strong_access(known: Knowledge, row: Row, kind: Kind, lanes: Lanes, places: Lanes) -> tuple[Unwritten, Lanes]:
+    """Judge and store accesses of lanes, one place each. Returns which cells were never written, and the lane of
+    each."""
+    cells, who = known.footprints.of_lanes(places, lanes, row.a)
+    known.judge(known.shared, cells, who, row.inst, write=kind.writes, atomic=True)
+    empty = known.shared.writer[cells] < 0
+    if kind.writes:
+        known.check_overwrite(places // BARRIER_BYTES, lanes, row.inst)
+        columns, values = _epochs(known, lanes, places)
+        ids = known.accesses.add(columns, values, False, row.inst, lanes, 1).repeat(len(cells) // len(lanes))
+        known.shared.write(cells[empty], ids[empty])
+    else:
+        columns, values = lanes, known.clocks.now(lanes)
+        ids = known.accesses.add(columns, values, False, row.inst, lanes, STRONG_READ).repeat(len(cells) // len(lanes))
+    known.shared.read(cells, ids)
+    if known.facts.synchronises:
+        synchronise(known, kind, zip(lanes.tolist(), places.tolist(), columns, values, strict=True), row.inst)
+    return empty, who
+
+
+def _epochs(known: Knowledge, lanes: Lanes, places: Lanes) -> tuple[Lanes, Lanes]:
+    """Returns column and value of the lanes' writes."""
+    if not known.facts.synchronises:
+        return lanes, known.clocks.now(lanes)
+    given = zip(lanes.tolist(), places.tolist(), strict=True)
+    columns, values = np.array([known.shared_flags.number(*each) for each in given], np.int64).T
+    return columns, values
+
+
+def synchronise(known: Knowledge, kind: Kind, accesses: Iterable[tuple[int, int, int, int]], inst: int) -> None:
+    """Lanes acquire and release, in turn: lane, place, and column and value of a write that is to be ordered too. An
+    atomic operation that returns a value acquires, as `Flags` has it."""
+    returns = kind.reads and known.insts[inst].name != "red"
+    for lane, place, column, value in accesses:
+        if returns:
+            known.shared_flags.read(lane, place, kind, kind.acquires or kind.writes)
+        if kind.writes:
+            known.shared_flags.write(lane, place, kind, column, value)
