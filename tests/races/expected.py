@@ -15,7 +15,7 @@ __all__ = ["CHANGED", "FORMULA", "REDUNDANT", "expected"]
 FORMULA = {
     r"mbarrier\.init": "fault",
     r"fence\.mbarrier_init": "mbarrier-init",
-    r"mbarrier\.try_wait": "race, exit-early, mbarrier-lapped, fault, deadlock",
+    r"mbarrier\.try_wait": "race, tmem-freed, exit-early, mbarrier-lapped, fault, deadlock",
     r"mbarrier\.arrive|tcgen05\.commit": "deadlock",
     r"cp\.async\.bulk\.(commit|wait)": "race, exit-early",
     r"wgmma\.fence": "wgmma-fence",
@@ -28,13 +28,13 @@ FORMULA = {
     r"fence\.proxy": "proxy-fence",
     r"bar\.warp": "race, proxy-fence, mbarrier-lapped",
     r"bar\.arrive": "deadlock",
-    r"bar": "race, grid-race, mbarrier-init, exit-early, fault, barrier-count",
+    r"bar": "race, tmem-freed, grid-race, mbarrier-init, exit-early, fault, barrier-count",
     r"setmaxnreg\.dec": "deadlock",
     r"griddepcontrol\.wait": "grid-dependency",
 }
 
 # name of the change: rules, one of which finds it
-LOST_SIGNAL = "deadlock, race, fault, exit-early, mbarrier-lapped, uninitialised, tcgen05-fence"
+LOST_SIGNAL = "deadlock, race, tmem-freed, fault, exit-early, mbarrier-lapped, uninitialised, tcgen05-fence"
 CHANGED = {
     "one arrival more": "deadlock",
     "one arrival less": "fault, mbarrier-count",
@@ -44,7 +44,7 @@ CHANGED = {
     "arrives at once": "race",
     "a warp more": "deadlock, fault",
     "a warp less": "fault, race, deadlock",
-    "relaxed": "race, exit-early",
+    "relaxed": "race, tmem-freed, exit-early",
     "a group more in flight": "race, exit-early, wgmma-registers",
     "the other phase": LOST_SIGNAL,
     "the next barrier": LOST_SIGNAL,
@@ -199,7 +199,7 @@ REDUNDANT = {
     r"hopper fp8 split multiply wgmma\.fence\S* #1": "the fence before orders all registers, and none was used since",
     r"hopper fp8 split multiply mapa\S* #0: no peer": DATA,
     r"example 04 kernel mapa\S* #0: no peer": DATA,
-    r"(blackwell (\d+|launch control)|example 0[49]) kernel barrier\.cluster\.arrive\S* #0: relaxed": INIT,
+    r"(blackwell ([6-9]|10|launch control)|example 0[49]) kernel barrier\.cluster\.arrive\S* #0: relaxed": INIT,
     r"mma\.sync cp\.async compute mbarrier\.try_wait\S* #0($|: the next barrier)": QUERIES,
     r"mma\.sync cp\.async load cp\.async\.mbarrier\S* #0: arrives at once": QUERIES,
     r"mma\.sync cp\.async init fence\.mbarrier_init": "no engine uses its mbarriers, and bar.sync orders threads",

@@ -449,6 +449,7 @@ def _grid_race(edited: Edited, finding: Finding) -> bool:
 # rule: the judge of its findings; a judge's docstring states when the lines are right
 _JUDGES: dict[str, Callable[[Edited, Finding], bool]] = {
     "race": _race,
+    "tmem-freed": _race,
     **dict.fromkeys(("proxy-fence", "tcgen05-fence"), _either_order(memory)),
     "mbarrier-init": _either_order(initialisations),
     "barrier-count": _either_order(barriers),
