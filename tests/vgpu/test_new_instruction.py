@@ -96,8 +96,9 @@ def test_the_toy_instruction_is_checked(tmp_path: Path) -> None:
     entry, out = launch(tmp_path)
     assert ww.check(entry, 1, 32, args=(out,), device="b200").findings == ()
     hasty, out = launch(tmp_path, BODY.replace("@!%p1 bra wait;", ""))
-    (found,) = ww.check(hasty, 1, 32, args=(out,), device="b200").findings
-    assert "toy.async.fill" in str(found)
+    race, leaves = ww.check(hasty, 1, 32, args=(out,), device="b200").findings
+    assert (race.rule.id, leaves.rule.id) == ("race", "exit-early")
+    assert "toy.async.fill" in str(race) and "toy.async.fill" in str(leaves)
 
 
 def test_the_toy_instruction_is_timed(tmp_path: Path) -> None:

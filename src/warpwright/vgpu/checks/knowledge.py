@@ -332,7 +332,7 @@ class Knowledge:
         keeps the order. ``unread``: writes of which no read is known; None for an operation that reads."""
         late = self.accesses.unknown(ids, who)
         hidden = ~late & engine & self.accesses.unseen(ids, who)
-        freed = np.isin(ids, self.frees) | (self.insts[inst].name == "tcgen05.dealloc")
+        freed = np.isin(ids, self.frees) | (inst in self.accesses.rows["inst"][self.frees])
         missed = ~late & ~freed & self.accesses.unacquired(ids, who, acquired)
         read = np.zeros(len(ids), np.bool_) if unread is None else ~np.isin(ids, unread)
         fenced = hidden & ~read & self._fenced_late(ids, who)

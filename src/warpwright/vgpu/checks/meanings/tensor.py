@@ -92,9 +92,9 @@ def dealloc(known: Knowledge, row: Row) -> None:
     other CTA's tcgen05.alloc must be known to be over: that this CTA's is over does not imply it."""
     op, lane = known.op(), int(row.lanes[0])
     cells = known.footprints.columns(op.rank, op["taddr"] & 0xFFFF, op["ncols"] & 0xFFFF_FFFF)
-    known.judge(known.tensor, cells, lane, row.inst, write=True)
     now = int(known.clocks.now(row.lanes[:1])[0])
     known.frees.append(known.accesses.one(lane, now, False, row.inst, lane))
+    known.judge(known.tensor, cells, lane, row.inst, write=True)
     known.tensor.write(cells, known.frees[-1])
     other = known.allocs.get(op.rank ^ 1) if op.inst["group"].endswith("2") else None
     if other is not None and known.accesses.unknown(np.array([other]), lane).any():
@@ -115,7 +115,7 @@ def commit(known: Knowledge, row: Row) -> None:
             clock[:, : issuer.shape[1]] = issuer
         for pipe, number in counts.items():
             clock[:, known.column(pipe, op.rank)] = number
-        knows = known.clocks.table[GENERIC, lane].copy()
+        knows = known.clocks.of(lane)[GENERIC]  # a wait that follows is not part of it
         for place in known.footprints.barriers(op):
             known.check_entry(lane, place // known.cluster.shared_stride, row.inst)
             known.commits[op.number, place] = clock, lane, knows
