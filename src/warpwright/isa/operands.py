@@ -38,6 +38,9 @@ def count_of(match: Match, word: str) -> int:
     if word == "sums":
         columns = int(re.findall(r"\d+", shape)[1])
         return columns // 4 if match["dtype"] == "f16" else columns // 2
+    if word in ("mk", "nk", "mn"):  # a matrix in the registers of 32 lanes
+        extents = {axis: int(extent) for axis, extent in re.findall(r"([mnk])(\d+)", shape)}
+        return extents[word[0]] * extents[word[1]] * bits_of(match.chosen.get("atype") or match["type"]) // 1024
     if word == "im2col":
         return int(match["dim"][0]) - 2
     if word == "lanes":
