@@ -73,11 +73,6 @@ class PtxModule:
         functions = [item for item in ptx.load_outline(text, file).items if isinstance(item, nodes.Function)]
         self._entries: dict[str, Entry | None] = {item.name: None for item in functions if item.kind == "entry"}
 
-    @property
-    def names(self) -> list[str]:
-        """The mangled names of the kernels."""
-        return list(self._entries)
-
     def __getitem__(self, name: str) -> Entry:
         plain = [mangled for mangled in self._entries if mangled.startswith(f"_Z{len(name)}{name}")]
         if name in self._entries:
