@@ -18,7 +18,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 import warpwright as ww  # noqa: E402
 from tests.programs import attention_kernels, kernels  # noqa: E402
-from tests.programs.verdicts import checked  # noqa: E402
+from tests.programs.verdicts import check, checked  # noqa: E402
 from warpwright.cli import main  # noqa: E402
 from warpwright.interop import virtual  # noqa: E402
 
@@ -48,12 +48,6 @@ def test_vectors_are_added(session) -> None:
 def test_rows_are_normalised(session) -> None:
     x = torch.randn(37, 130, device="cuda")
     torch.testing.assert_close(kernels.softmax(x), torch.softmax(x, axis=1))
-
-
-def check(found, exact, bound: float) -> None:
-    """Compare with float64: no error is over ``bound`` times the largest exact value."""
-    error = (found.double() - exact).abs().max() / exact.abs().max()
-    assert error <= bound, f"error {error:.1e} of the largest value, bound {bound:.1e}"
 
 
 HALF = 2**-11  # one rounding to float16, of the largest value; sums are in float32
