@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from warpwright.errors import UsageError
+from warpwright.layout.swizzle import Mode
 from warpwright.layout.tensor_map import FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES, TensorMap
 from warpwright.types import PACKED, Scalar, bf16, f16, f32, f64, s32, s64, tf32, u8, u16, u32, u64
 
@@ -245,21 +246,13 @@ def fields_of_driver(dtype: int, swizzle: int, **fields: Any) -> MapFields:
 def tensor_of(fields: MapFields, memory: Any) -> TensorMap:
     """Returns a tensor map with the given fields. ``memory``: bytes from its address on, which may be fewer than the
     map describes, or none. Raises UsageError for fields that the virtual GPU does not execute, and as `TensorMap`."""
-    scalar = _scalar(fields)
+    scalar, mode = _scalar(fields), _mode(fields)
     for name, count, expected in (
         ("swizzle_96B", 1, "0, a swizzle of 0 to 128 bytes"),
         ("interleave", len(INTERLEAVES), "0 to 2"),
     ):
         value = getattr(fields, name)
         _require(value < count, f"a tensor map with {name} {value}{_place(name)}", expected)
-    # PTX ISA 9.1 section 5.5.7 shows only in a figure which halves of 16 bytes atom 2 flips, so it is refused.
-    mode = {code: mode for mode, code in SWIZZLES.items()}.get(fields.swizzle + fields.atom)
-    _require(
-        mode is not None and (fields.swizzle == 3 or not fields.atom),
-        f"a tensor map with atom {fields.atom}{_place('atom')} and swizzle {fields.swizzle}{_place('swizzle')}",
-        "atom 0 (16 bytes), or with swizzle 3 atom 1 (32 bytes) or 3 (64 bytes)",
-    )
-    assert mode is not None
     _require(fields.address % 16 == 0, f"a tensor map over address 0x{fields.address:x}", "a multiple of 16 bytes")
     size = max(scalar.nbytes, 1)
     return TensorMap(
@@ -276,6 +269,17 @@ def tensor_of(fields: MapFields, memory: Any) -> TensorMap:
         wraps=True,
         corners=tuple(corner[::-1] for corner in fields.corners),
     )
+
+
+def _mode(fields: MapFields) -> Mode:
+    # PTX ISA 9.1 section 5.5.7 shows only in a figure which halves of 16 bytes atom 2 flips, so it is refused.
+    found = {code: mode for mode, code in SWIZZLES.items()}.get(fields.swizzle + fields.atom)
+    if found is None or (fields.swizzle != 3 and fields.atom):
+        raise UsageError(
+            f"given a tensor map with atom {fields.atom}{_place('atom')} and swizzle {fields.swizzle}"
+            f"{_place('swizzle')}; expected atom 0 (16 bytes), or with swizzle 3 atom 1 (32 bytes) or 3 (64 bytes)"
+        )
+    return found
 
 
 def _scalar(fields: MapFields) -> type[Scalar]:
