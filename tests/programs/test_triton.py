@@ -14,6 +14,7 @@ from click.testing import CliRunner
 torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[foreign]'")
 triton = pytest.importorskip("triton", reason="Triton is an extra: pip install 'warpwright[foreign]'")
 
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 import warpwright as ww  # noqa: E402
@@ -21,6 +22,7 @@ from tests.programs import attention_kernels, kernels  # noqa: E402
 from tests.programs.verdicts import check, checked  # noqa: E402
 from warpwright.cli import main  # noqa: E402
 from warpwright.interop import virtual  # noqa: E402
+from warpwright.interop.memory import living  # noqa: E402
 
 DEVICES = ("h200", "b200", "rtx5090")
 
@@ -249,6 +251,14 @@ def test_a_library_that_is_absent_is_absent_inside_too(monkeypatch: pytest.Monke
     monkeypatch.setattr(virtual, "_DOORS", {"triton": "triton", "no_library_of_this_name": "cute"})
     with ww.virtual("h200"), pytest.raises(ModuleNotFoundError):
         import no_library_of_this_name  # noqa: F401
+
+
+def test_tensors_of_torch_compile_are_no_memory_of_a_kernel() -> None:
+    with FakeTensorMode():
+        fake = torch.zeros(1)
+    real = torch.zeros(1)
+    found = {id(each) for each in living()}
+    assert id(real) in found and id(fake) not in found
 
 
 def test_only_tensors_with_memory_are_on_the_gpu() -> None:
