@@ -19,17 +19,8 @@ from warpwright.layout.tensor_map import FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZ
 from warpwright.types import PACKED, Scalar, bf16, f16, f32, f64, s32, s64, tf32, u8, u16, u32, u64
 
 __all__ = [
-    "IM2COL",
-    "MAP_BYTES",
-    "USED_BYTES",
-    "MapFields",
-    "decode",
-    "encode",
-    "fields_of",
-    "fields_of_driver",
-    "replace",
-    "tensor_of",
-]
+    "MAP_BYTES", "USED_BYTES", "MapFields", "decode", "encode", "fields_of", "fields_of_driver", "replace", "tensor_of",
+]  # fmt: skip
 
 MAP_BYTES = 128
 USED_BYTES = 64  # that have fields
@@ -239,8 +230,8 @@ def fields_of_driver(dtype: int, swizzle: int, **fields: Any) -> MapFields:
     """Returns the fields of a tensor map for the driver's numbers of element type (CUtensorMapDataType) and swizzle;
     the other fields have the same numbers there."""
     version = IM2COL if fields["corners"] else 0
-    codes: dict[str, Any] = {**TYPES[TYPES_OF_DRIVER[dtype]][1]}
-    return MapFields(swizzle=min(swizzle, 3), atom=max(swizzle - 3, 0), version=version, **codes, **fields)
+    fields |= TYPES[TYPES_OF_DRIVER[dtype]][1]
+    return MapFields(swizzle=min(swizzle, 3), atom=max(swizzle - 3, 0), version=version, **fields)
 
 
 def tensor_of(fields: MapFields, memory: Any) -> TensorMap:
