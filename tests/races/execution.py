@@ -165,10 +165,10 @@ class Execution:
             yield from self._of_lanes(row, name)
         elif name in ("tcgen05.ld", "tcgen05.st"):
             cells = self.footprints.quarter(event.inst, row.warp, row.b)
-            yield self.memory(cells + self.tensor, int(row.lanes[0]), name == "tcgen05.st")
+            yield self.memory(cells.numbers + self.tensor, int(row.lanes[0]), name == "tcgen05.st")
         elif name == "wgmma.mma_async":
             for cells in self.footprints.of_wgmma(event.inst, row.warp // self.per_cta, row.a, row.b):
-                yield self.memory(cells, int(row.lanes[0]), False)
+                yield self.memory(cells.numbers, int(row.lanes[0]), False)
         for op in event.ops:
             lane = (op.rank * self.per_cta + op.warp) * 32 + op.lane
             yield from (self.memory(cells, lane, write) for cells, write in self._of_op(op))
@@ -184,18 +184,19 @@ class Execution:
         footprints, name = self.footprints, op.inst.name
         if name.startswith(("tcgen05.mma", "tcgen05.cp", "tcgen05.shift")):
             matmul = footprints.of_tensor_op(op)
-            yield from ((cells, False) for cells in matmul.shared_reads)
-            yield from ((cells + self.tensor, False) for cells in matmul.tensor_reads)
-            yield from ((cells + self.tensor, True) for cells in matmul.accumulators)
+            yield from ((cells.numbers, False) for cells in matmul.shared_reads)
+            yield from ((cells.numbers + self.tensor, False) for cells in matmul.tensor_reads)
+            yield from ((cells.numbers + self.tensor, True) for cells in matmul.accumulators)
         elif name == "tcgen05.alloc":
-            yield footprints.span(*footprints.place(op, "dst"), 4), True
+            yield footprints.span(*footprints.place(op, "dst"), 4).numbers, True
         elif name == "tcgen05.dealloc":
-            yield footprints.columns(op.rank, op["taddr"] & 0xFFFF, op["ncols"] & 0xFFFF_FFFF) + self.tensor, True
+            cells = footprints.columns(op.rank, op["taddr"] & 0xFFFF, op["ncols"] & 0xFFFF_FFFF)
+            yield cells.numbers + self.tensor, True
         elif name == "cp.async":
-            yield footprints.span(*footprints.place(op, "dst_mem"), op["size"]), True
+            yield footprints.span(*footprints.place(op, "dst_mem"), op["size"]).numbers, True
         elif name in COPIES:
-            yield from ((cells, False) for cells in footprints.reads(op))
-            yield from ((cells, True) for cells in footprints.writes(op))
+            yield from ((cells.numbers, False) for cells in footprints.reads(op))
+            yield from ((cells.numbers, True) for cells in footprints.writes(op))
 
     def barriers(self, event: Event) -> Iterator[int]:
         """Yields the mbarriers that an event initialises, waits for or arrives at, or where its bytes are counted."""
@@ -229,6 +230,7 @@ class _RecordedKnowledge(Knowledge):
 
     def __init__(self, cluster: Any, *args: Any) -> None:
         super().__init__(cluster, *args)
+        self.compiled = np.zeros_like(self.compiled)  # every access is a row of its own
         self.execution = Execution(self)
         self.executions.append((cluster.launch.kernel.program, self.execution))
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.memory.globals import Globals
-from warpwright.vgpu.checks.order.access_kinds import WEAK, fence_of, is_strong, strong_kind_of
+from warpwright.vgpu.checks.order.access_kinds import WEAK, fence_of, is_strong, strong_kinds
 from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.program.names import Names
 from warpwright.vgpu.program.program import mentions, results
@@ -30,8 +30,8 @@ class Facts:
         self.off, self.doubted = off, doubted
         self.program = launch.kernel.program
         self.uses = launch.kernel.uses
-        self.names = Names(self.program)
-        self.strong = [strong_kind_of(inst) for inst in self.program.insts]
+        self.names = Names.of(self.program)
+        self.strong = strong_kinds(self.program)
         self.globals = Globals(launch, self.names, off, depends)
         self.synchronises = self._synchronises()
 

@@ -6,6 +6,7 @@ the name of the instruction; `watch` calls the function with the knowledge and t
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +18,11 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.facts import Facts
 from warpwright.vgpu.checks.findings import Finding, Step
-from warpwright.vgpu.checks.memory.accesses import ATOMIC, ENGINE, WRITE, Accesses, Cells, Ids, Shadow
+from warpwright.vgpu.checks.memory.accesses import ENGINE, WRITE, Accesses, Acquired, Ids, Shadow, SharedShadow
+from warpwright.vgpu.checks.memory.cells import Cells
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES, Footprints
 from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, Named, Operation, Whole
-from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes
+from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, Snapshot
 from warpwright.vgpu.checks.order.contexts import Contexts
 from warpwright.vgpu.checks.order.flags import Flags
 from warpwright.vgpu.checks.order.shared_flags import SharedFlags
@@ -31,7 +33,10 @@ from warpwright.vgpu.jit.uses import Use
 from warpwright.vgpu.machine.cluster import Cluster
 from warpwright.vgpu.machine.warpgroup import WARPS
 
-__all__ = ["BITS", "MEANINGS", "Knowledge", "Row", "WarpRegisters", "meaning"]
+__all__ = [
+    "BITS", "MEANINGS", "READ", "SYNC", "WAIT_LOADS", "WAIT_STORES", "WRITTEN", "Knowledge", "Row", "WarpRegisters",
+    "compiled_meanings", "meaning",
+]  # fmt: skip
 
 BITS = np.arange(32)
 
@@ -47,32 +52,41 @@ class Row:
     that depend on the instruction.
 
     ``places`` are bytes from the start of the cluster's shared memory, one a lane; ``packed`` the operands of an
-    mbarrier operation: count, expected and completed bytes in 20, 22 and 22 bits.
+    mbarrier operation: count, expected and completed bytes in 20, 22 and 22 bits. ``table``: the host address of 32
+    places, below 0 for lanes that are off or access other memory.
     """
 
-    __slots__ = ("a", "b", "extra", "inst", "lanes", "mask", "packed", "places", "warp")
+    __slots__ = ("a", "b", "extra", "inst", "lanes", "mask", "packed", "places", "table", "warp")
 
-    def __init__(self, words: Sequence[int]) -> None:
-        head, lanes, self.a, self.b = words
-        self.inst, self.warp, self.extra = head & 0xFFFF_FFFF, head >> 32, lanes >> 36
-        self.mask = lanes & 0xFFFF_FFFF
-        self.lanes: Lanes = _lanes(self.warp, self.mask)
+    def __init__(self, inst: int, warp: int, extra: int, mask: int, a: int, b: int) -> None:
+        self.inst, self.warp, self.extra, self.mask, self.a, self.b = inst, warp, extra, mask, a, b
+        self.lanes: Lanes = _lanes(warp, mask)
+        self.table = 0
         self.places: NDArray[np.int64] = BITS
         self.packed: NDArray[np.int64] = BITS
 
 
 Meaning = Callable[["Knowledge", Row], None]
 MEANINGS: dict[str, Meaning] = {}
+READ, WRITTEN, SYNC, WAIT_LOADS, WAIT_STORES = range(1, 6)  # meanings that `rows.ll` has too
+_COMPILED: dict[str, int] = {}
 
 
-def meaning(*names: str) -> Callable[[Meaning], Meaning]:
-    """Register the function for rows of these instructions."""
+def meaning(*names: str, compiled: int = 0) -> Callable[[Meaning], Meaning]:
+    """Register the function for rows of these instructions, and the compiled meaning that does the same for most."""
 
     def register(function: Meaning) -> Meaning:
         MEANINGS.update(dict.fromkeys(names, function))
+        _COMPILED.update(dict.fromkeys(names, compiled))
         return function
 
     return register
+
+
+def compiled_meanings(facts: Facts) -> NDArray[np.int8]:
+    """Returns the compiled meaning of each instruction, 0 for none. Strong accesses and doubted values have none."""
+    found = [_COMPILED.get(inst.name, 0) for inst in facts.program.insts]
+    return np.array([0 if facts.strong[at] or at in facts.doubted else each for at, each in enumerate(found)], np.int8)
 
 
 @dataclass(slots=True)
@@ -94,11 +108,13 @@ class Knowledge:
     ``columns`` are those of `Clocks` that belong to no lane and no mbarrier, by kind and owner; ``counts``: how many of
     a kind were issued or committed. ``in_flight``: copies that have not delivered: what was known at their issue, and
     their writes in the order of delivery. ``commits``: what an engine's arrival will tell an mbarrier, who issued it
-    and what that lane knew.
+    and what that lane knew. ``meanings`` by instruction; ``compiled``: those of `compiled_meanings`.
     """
 
-    def __init__(self, cluster: Cluster, facts: Facts, meanings: Sequence[Meaning | None]) -> None:
-        self.cluster, self.facts, self.meanings = cluster, facts, meanings
+    def __init__(
+        self, cluster: Cluster, facts: Facts, meanings: Sequence[Meaning | None], compiled: NDArray[np.int8]
+    ) -> None:
+        self.cluster, self.facts, self.meanings, self.compiled = cluster, facts, meanings, compiled
         self.insts, self.names, self.globals = cluster.insts, facts.names, facts.globals
         self.clocks = Clocks(cluster.count * 32)
         self.accesses = Accesses(self.clocks)
@@ -106,9 +122,11 @@ class Knowledge:
         self.flags = Flags(self.contexts, self.clocks)
         self.shared_flags = SharedFlags(self.clocks, 32 * cluster.per_cta)
         self.footprints = Footprints(cluster)
-        self.shared = Shadow(self.accesses, self.footprints.shared_cells)
+        self.mbarrier_words = np.zeros(self.footprints.shared_bytes // BARRIER_BYTES, np.bool_)  # where mbarriers live
+        cells, shift = self.footprints.shared_cells, self.footprints.shift
+        self.shared = SharedShadow(self.accesses, cells, shift, self.mbarrier_words)
         self.tensor = Shadow(self.accesses, self.footprints.tensor_cells)
-        self.columns: dict[tuple[str, int], int] = {}
+        self.columns: dict[str, dict[int, int]] = defaultdict(dict)
         self.counts: dict[tuple[str, int], int] = {}
         self.findings: dict[tuple[Any, ...], Finding] = {}
         self.doubts: set[int] = set()  # loads that read what no thread has written, stores that race with stores
@@ -122,7 +140,7 @@ class Knowledge:
         """Where the walk through the rows stands."""
         count = self.cluster.count
         self.issued = self.at = 0
-        self.records: Iterator[list[int]] = iter(())
+        self.records: Iterator[NDArray[np.uint64]] = iter(())
         self.last: list[Row | None] = [None] * count
         self.live = self.settled_live = np.zeros(count, np.uint32)
         self.running = np.ones(count, np.bool_)
@@ -135,7 +153,6 @@ class Knowledge:
     def _begin_barriers(self) -> None:
         """Barriers, and what is known through them."""
         self.mbarriers: dict[int, Mbarrier] = {}  # by place
-        self.mbarrier_words = np.zeros(self.footprints.shared_bytes // BARRIER_BYTES, np.bool_)  # where mbarriers live
         self.remote_arrivals: dict[
             int, tuple[Mbarrier, int, int, int]
         ] = {}  # by place: the last of another CTA's engine
@@ -143,7 +160,7 @@ class Knowledge:
         self.named: dict[tuple[int, int], Named] = {}  # by CTA and number
         self.whole = Whole(self.clocks.lanes)
         self.fenced: dict[int, Clock] = {}  # by lane: what a relaxed arrival releases
-        self.late_fences: dict[int, Clock] = {}  # by lane: what it knew at its last fence.proxy.async
+        self.late_fences: dict[int, Snapshot] = {}  # by lane: what it knew at its last fence.proxy.async
         self.setmaxnregs: dict[int, list[int]] = defaultdict(list)  # by warp: accesses that stand for its setmaxnreg
 
     def _begin_engines(self) -> None:
@@ -156,10 +173,13 @@ class Knowledge:
         self.pipes: dict[int, dict[str, int]] = {}  # by CTA: operations of each pipeline of its tensor core
         self.issued_ops: dict[int, dict[str, int]] = {}  # by lane: its last operation in each of them
         self.committed: dict[int, dict[str, int]] = {}  # the same at the CTA's last tcgen05.commit
+        self.moves = np.zeros(
+            (2, self.cluster.count, 2), np.int64
+        )  # column and number of each warp's loads, and stores
         self.loads: dict[tuple[int, int], int] = {}  # by warp and tcgen05.ld: its last one among the loads
         self.allocs: dict[int, int] = {}  # by CTA: its last tcgen05.alloc
         self.frees: list[int] = []  # accesses that stand for a tcgen05.dealloc
-        self.acquired = [np.zeros(0, np.uint32)] * self.cluster.count  # by warp: what tcgen05.fence made visible to it
+        self.acquired = [Acquired(np.zeros(0, np.uint32))] * self.cluster.count  # by warp
         self.wgmma_groups: dict[tuple[int, int], Clock | None] = {}  # by warpgroup and group: what its warps knew
         self.wgmma_waits: dict[int, list[tuple[Lanes, int]]] = {}  # by warpgroup: who waits for which group
 
@@ -179,7 +199,7 @@ class Knowledge:
         for mbarrier in waits:
             for lane in row.lanes[mbarrier.saw[row.lanes] >= 0].tolist():
                 mbarrier.witness(lane, row.lanes, clocks)
-        self.clocks.table[GENERIC, row.lanes, row.lanes] += 1
+        self.clocks.tick(row.lanes)
 
     def running_threads(self, rank: int) -> int:
         """Returns the threads of a CTA's warps that have not exited."""
@@ -195,7 +215,7 @@ class Knowledge:
     def op(self) -> Op:
         """Returns the next operation that a row issued."""
         self.issued += 1
-        return self.cluster.op_of(next(self.records), self.issued - 1)
+        return self.cluster.op_of(next(self.records).tolist(), self.issued - 1)
 
     def lane(self, op: Op) -> int:
         """Returns the lane of the cluster that issued an operation."""
@@ -203,10 +223,10 @@ class Knowledge:
 
     def column(self, kind: str, of: int) -> int:
         """Returns the column of ``kind`` that belongs to a lane, warp, warpgroup or CTA."""
-        key = kind, of
-        if key not in self.columns:
-            self.columns[key] = self.clocks.column()
-        return self.columns[key]
+        columns = self.columns[kind]
+        if of not in columns:
+            columns[of] = self.clocks.column()
+        return columns[of]
 
     def count(self, kind: str, of: int, more: int = 1) -> int:
         """Count ``more`` of a kind and return how many there are."""
@@ -216,7 +236,8 @@ class Knowledge:
 
     def tensor_columns(self) -> Lanes:
         """Returns the columns of operations on tensor memory."""
-        return np.array([column for (kind, _), column in self.columns.items() if kind.startswith("tensor")], np.int64)
+        of_kinds = (columns.values() for kind, columns in self.columns.items() if kind.startswith("tensor"))
+        return np.array([*itertools.chain(*of_kinds)], np.int64)
 
     def signal(self, number: int, inst: int, cta: int, rank: int, offset: int, count: int, nbytes: int) -> None:
         """An engine arrives on an mbarrier, or delivers bytes for it."""
@@ -227,10 +248,9 @@ class Knowledge:
         clock, lane, knows = self.commits.pop((number, place), (None, -1, None))
         if number in self.in_flight:
             clock, writes = self.in_flight[number]
-            access = writes.pop(0)
-            self.accesses.rows["column"][access] = mbarrier.column
-            self.accesses.complete([access], mbarrier.phase + 1)
-            self.deliveries[place] = mbarrier, mbarrier.phase + 1, inst, int(self.accesses.rows["lane"][access])
+            access, rows = writes.pop(0), self.accesses.rows
+            rows["column"][access], rows["value"][access] = mbarrier.column, mbarrier.phase + 1
+            self.deliveries[place] = mbarrier, mbarrier.phase + 1, inst, int(rows["lane"][access])
             if not writes:
                 del self.in_flight[number]
         if cta != rank:
@@ -289,29 +309,51 @@ class Knowledge:
                 second = self.step("ends the next phase", inst, max(lane, 0))
                 self.find("mbarrier-lapped", (first, second), "the wait may find the phase gone")
 
-    def judge(
+    def touch(
         self,
         shadow: Shadow,
         cells: Cells,
+        lane: int,
+        inst: int,
+        access: int,
+        write: bool,
+        engine: bool = False,
+        pipes: tuple[int, ...] = (),
+        acquired: Acquired | None = None,
+    ) -> bool:
+        """Find accesses that nothing orders before one of a lane, and store it as number ``access`` unless that is
+        below 0. Returns whether all the cells were written before.
+
+        ``pipes`` are columns of engines that do one operation after the other, the access's own first: what those did
+        is over. ``acquired``: what tcgen05.fence made visible to the warp, for accesses of tensor memory.
+        """
+        if not (self.frees and shadow is self.tensor):
+            flags, own = write * WRITE | engine * ENGINE, pipes[0] if pipes else -1
+            seen = shadow.touch(cells, lane, flags, own, acquired, access)
+            if seen:
+                return seen == 1
+        numbers = cells.numbers
+        written = self.judge(shadow, numbers, lane, inst, write, engine, pipes, acquired)
+        if access >= 0 and write:
+            shadow.write(numbers, access)
+        elif access >= 0:
+            shadow.read(cells, access)
+        return written
+
+    def judge(
+        self,
+        shadow: Shadow,
+        cells: Ids,
         lanes: Ids | int,
         inst: int,
         write: bool,
         engine: bool = False,
         pipes: tuple[int, ...] = (),
-        acquired: NDArray[np.uint32] | None = None,
+        acquired: Acquired | None = None,
         atomic: bool = False,
     ) -> bool:
-        """Find accesses that nothing orders before this one. Returns whether all the cells were written before, and
-        were not freed since by a dealloc that is ordered before the access.
-
-        ``pipes`` are columns of engines that do one operation after the other, the access's own first: what those did
-        is over. ``acquired``: what tcgen05.fence made visible to the warp, for accesses of tensor memory.
-        """
-        flags = write * WRITE | engine * ENGINE | atomic * ATOMIC
-        own = pipes[0] if pipes else -1
-        seen = shadow.quiet(cells, lanes, flags, own, acquired) if isinstance(lanes, int) else 0
-        if seen and not (self.frees and shadow is self.tensor):
-            return seen == 1
+        """Do the same for cells by their numbers, each of a lane, and store nothing. Cells that were freed by a dealloc
+        that is ordered before the access were not written before."""
         ids, who = shadow.before(cells, lanes, write, atomic)
         others = ~np.isin(self.accesses.rows["column"][ids], pipes)
         unread = shadow.unread(cells) if engine and write else None
@@ -325,7 +367,7 @@ class Knowledge:
         who: Ids,
         inst: int,
         engine: bool,
-        acquired: NDArray[np.uint32] | None,
+        acquired: Acquired | None,
         unread: Ids | None,
     ) -> None:
         """Add findings for pairs of an access and a lane that comes after it; notes where evidence says that the chip
@@ -364,10 +406,11 @@ class Knowledge:
 
     def _fenced_late(self, ids: Ids, who: Ids) -> NDArray[np.bool_]:
         """Returns which accesses the lanes knew of when they executed fence.proxy.async."""
-        columns, values = self.accesses.rows["column"][ids].tolist(), self.accesses.rows["value"][ids].tolist()
-        fences = [self.late_fences.get(lane, ()) for lane in who.tolist()]
-        given = zip(fences, columns, values, strict=True)
-        return np.array([column < len(fence) and fence[column] >= value for fence, column, value in given], np.bool_)
+        columns, values, found = self.accesses.rows["column"][ids], self.accesses.rows["value"][ids], who < 0
+        for at, lane in enumerate(who.tolist()):
+            fence = self.late_fences.get(lane)
+            found[at] = fence is not None and fence.of(who[at : at + 1], columns[at : at + 1])[0] >= values[at]
+        return found
 
     def check_overwrite(self, words: Ids, lanes: Ids | int, inst: int) -> None:
         """Something is written to words of 8 bytes: no live mbarrier may be there."""

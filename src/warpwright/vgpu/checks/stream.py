@@ -15,12 +15,13 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import DeviceError, LimitReached
-from warpwright.vgpu.checks.order.access_kinds import global_operand, is_strong, kind_of
+from warpwright.vgpu.checks.order.access_kinds import global_operand, is_strong, kind_of, kinds_of
 from warpwright.vgpu.engines.box import geometry
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.engines.pixels import part_inside
@@ -30,7 +31,7 @@ from warpwright.vgpu.jit.state import DONE, RECORD_WORDS
 from warpwright.vgpu.machine.events import Records, Rows
 from warpwright.vgpu.machine.fabric import ClusterFabric
 from warpwright.vgpu.program.operation import HEAD_WORDS
-from warpwright.vgpu.program.program import Inst, word_count
+from warpwright.vgpu.program.program import Inst, Program, word_count
 
 __all__ = ["Block", "GlobalRows", "Shared", "Stream", "ignored_words"]
 
@@ -89,16 +90,26 @@ class GlobalRows:
 
 class Shared:
     """What the streams of one launch share: masks of the words that matter, by instruction, and the count of turns.
-    ``collect`` gets each part of each stream with its global addresses, from the thread that runs the cluster."""
+    ``collect`` gets each part of each stream with its global addresses, from the thread that runs the cluster.
+    ``flags``: strong accesses of global memory may order others."""
 
-    def __init__(self, insts: list[Inst], collect: Callable[[GlobalRows], None]) -> None:
+    def __init__(self, program: Program, collect: Callable[[GlobalRows], None], flags: bool) -> None:
         self.collect = collect
         self.turns = itertools.count()
-        self.word_masks = np.array([word_masks(inst) for inst in insts], np.uint64)
-        self.operand_masks = np.array([operand_mask(inst) for inst in insts], np.int64)
-        self.queued = np.array([inst.form.queued for inst in insts], np.bool_)
-        self.strong = np.array([is_strong(kind_of(inst)) for inst in insts], np.bool_)
-        self.box_stores = np.array([stores_box(inst) for inst in insts], np.bool_)
+        self.word_masks, self.operand_masks, self.queued, self.box_stores = _masks(program)
+        self.strong = np.array([flags and is_strong(kind) for kind in kinds_of(program)], np.bool_)
+
+
+@lru_cache(maxsize=8)
+def _masks(program: Program) -> tuple[NDArray[np.uint64], Rows, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Returns by instruction `word_masks`, `operand_mask`, whether it is queued, and `stores_box`."""
+    insts = program.insts
+    return (
+        np.array([word_masks(inst) for inst in insts], np.uint64),
+        np.array([operand_mask(inst) for inst in insts], np.int64),
+        np.array([inst.form.queued for inst in insts], np.bool_),
+        np.array([stores_box(inst) for inst in insts], np.bool_),
+    )
 
 
 class Stream:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from warpwright.vgpu.checks.rules import EVIDENCE
 from warpwright.vgpu.jit.early_uses import early_uses
 from warpwright.vgpu.program.program import Program
 
-__all__ = ["MISTAKES"]
+__all__ = ["MISTAKES", "mistakes"]
 
 Steps = tuple[tuple[str, int], ...]  # what an instruction does, in words, and its number
 Mistake = tuple[Steps, str, str]  # with the message, and evidence that makes it a note
@@ -44,3 +45,9 @@ MISTAKES: dict[str, Callable[[Program], Iterator[Mistake]]] = {
     "cta-group": _groups,
     "setmaxnreg": _registers,
 }
+
+
+@lru_cache(maxsize=16)
+def mistakes(rule: str, program: Program) -> tuple[Mistake, ...]:
+    """Returns the mistakes in a program that break a rule."""
+    return tuple(MISTAKES[rule](program))

@@ -9,16 +9,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpwright.errors import DescriptorError, DeviceError
-from warpwright.vgpu.checks.knowledge import BITS, Knowledge, Row
+from warpwright.vgpu.checks.knowledge import BITS, SYNC, Knowledge, Row
 from warpwright.vgpu.checks.meanings import members, registers
 from warpwright.vgpu.checks.stream import Block
-from warpwright.vgpu.jit.record import MEETING, NO_SOURCE, TOUCH
+from warpwright.vgpu.jit.record import MEETING, TOUCH
+from warpwright.vgpu.jit.runtime import function
+from warpwright.vgpu.machine.events import Rows
 
 __all__ = ["apply_row", "follow"]
+
+_ROW_BYTES, _TABLE_BYTES = 4 * 8, 32 * 8
 
 
 def follow(known: Knowledge, blocks: Iterable[Block], limit: int | None = None) -> None:
@@ -32,38 +38,116 @@ def follow(known: Knowledge, blocks: Iterable[Block], limit: int | None = None) 
 
 
 def _follow_block(known: Knowledge, block: Block, limit: int | None) -> None:
-    heads, signals = block.heads.tolist(), block.signals.tolist()
-    places, packed = iter(block.places), iter(block.packed)
-    known.records = iter(block.records.tolist())
-    row_end = signal_end = 0
-    for (rows, _, signalled), live, running in zip(block.steps.tolist(), block.live, block.running, strict=True):
+    rows, signals = _BlockRows(known, block), iter(block.signals.tolist())
+    known.records = iter(block.records)
+    end = 0
+    for (count, _, signalled), live, running in zip(block.steps.tolist(), block.live, block.running, strict=True):
         known.live, known.running = live, running
-        last: Row | None = None
-        row_start, row_end = row_end, row_end + rows
-        stop = row_end if limit is None else min(row_end, row_start + limit - known.at)
-        for before, head in itertools.pairwise([[], *heads[row_start:stop]]):
-            row = Row(head)
-            tables = head[1] >> 32 & 15
-            if tables:
-                row.places = next(places)[row.lanes - 32 * row.warp]
-            if tables > 1:
-                row.packed = next(packed)[row.lanes - 32 * row.warp]
-            if last is None or head != before or not _polls(known, row, last):
-                apply_row(known, row)
-            known.at, last = known.at + 1, row
+        start, end = end, end + count
+        rows.follow(start, end if limit is None else min(end, start + limit - known.at))
         known.contexts.settle()
         _settle_exits(known)
-        signal_start, signal_end = signal_end, signal_end + signalled
-        for signal in signals[signal_start:signal_end]:
+        for signal in itertools.islice(signals, signalled):
             known.signal(*signal)
         if known.at == limit:
             return
 
 
+class _BlockRows:
+    """The rows of a block. ``places`` and ``packed``: by row, the number of its table of places, and of operands;
+    ``ends``: the end of the run of compiled meanings that the row is in, or its own number."""
+
+    def __init__(self, known: Knowledge, block: Block) -> None:
+        self.known, self.block, self.compiled = known, block, function("rows_follow")
+        first, second, a, b = block.heads.T
+        words = first & 0xFFFF_FFFF, first >> 32, second >> 36, second & 0xFFFF_FFFF, a, b
+        self.words = [column.tolist() for column in words]  # of `Row`
+        self.warps, tables = self.words[1], second >> 32 & 15
+        self.tables, self.repeats = tables.tolist(), _equal_before(block.heads).tolist()
+        self.places, self.packed = (_counts_before(tables > count).tolist() for count in (0, 1))
+        self.at_heads, self.at_places = block.heads.ctypes.data, block.places.ctypes.data
+        self.ends = _run_ends(block.heads, known.compiled).tolist()
+        cluster, arrays = known.cluster, (known.compiled.ctypes.data, known.clocks.address, known.moves.ctypes.data)
+        sizes = cluster.count, cluster.per_cta, cluster.shared_stride
+        self.state = np.array([known.shared.where, *arrays, *sizes], np.int64)  # of `rows.ll`
+        self.at_state = self.state.ctypes.data
+
+    def follow(self, at: int, stop: int) -> None:
+        """Go through rows of one turn of the machine. Rows that are compiled are followed a run at a time."""
+        known = self.known
+        last: Row | None = None
+        while at < stop:
+            end = min(self.ends[at], stop)
+            if at < end:
+                done = self._follow_run(at, end)
+                at, known.at, last = at + done, known.at + done, None
+                if at == end:
+                    continue
+            row = self._row(at)
+            if last is None or not self.repeats[at] or not _polls(known, row, last):
+                apply_row(known, row)
+            at, known.at, last = at + 1, known.at + 1, row
+
+    def _follow_run(self, at: int, end: int) -> int:
+        """Follow a run of compiled rows. Returns how many are done; the next one has a finding, or room is missing."""
+        known, count = self.known, end - at
+        known.contexts.settle()
+        known.last[self.warps[at]] = None
+        known.accesses.make_room(len(BITS) * count)
+        known.accesses.update_frame()
+        rows, places = self.at_heads + _ROW_BYTES * at, self.at_places + _TABLE_BYTES * self.places[at]
+        done: int = self.compiled(self.at_state, rows, places, count, known.shared.flags(0))
+        return done
+
+    def _row(self, at: int) -> Row:
+        row = Row(*[column[at] for column in self.words])
+        tables = self.tables[at]
+        if tables:
+            inside = _inside(row.mask)
+            row.table = self.at_places + _TABLE_BYTES * self.places[at]
+            row.places = self.block.places[self.places[at]][inside]
+            if tables > 1:
+                row.packed = self.block.packed[self.packed[at]][inside]
+        return row
+
+
+def _equal_before(heads: Rows) -> NDArray[np.bool_]:
+    """Returns which rows equal the row before them."""
+    found = np.zeros(len(heads), np.bool_)
+    found[1:] = (heads[1:] == heads[:-1]).all(axis=1)
+    return found
+
+
+def _counts_before(chosen: NDArray[np.bool_]) -> Rows:
+    """Returns how many entries before each one are chosen."""
+    found: Rows = np.cumsum(chosen) - chosen
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _inside(mask: int) -> slice | Rows:
+    """Returns an index of the lanes of a mask in a table of 32 words."""
+    lanes = np.flatnonzero(mask >> BITS & 1)
+    return slice(int(lanes[0]), int(lanes[-1]) + 1) if np.ptp(lanes) == len(lanes) - 1 else lanes
+
+
+def _run_ends(heads: Rows, compiled: NDArray[np.int8]) -> Rows:
+    """Returns for each row the end of the run of compiled rows by one warp that it is in, else its own number. Accesses
+    have one table, other compiled rows none."""
+    meanings, warps, numbers = compiled[heads[:, 0] & 0xFFFF_FFFF], heads[:, 0] >> 32, np.arange(len(heads))
+    chosen = (meanings > 0) & (heads[:, 1] >> 32 == (meanings < SYNC))
+    breaks = np.ones(len(heads) + 1, np.bool_)
+    breaks[1:-1] = ~chosen[1:] | ~chosen[:-1] | (warps[1:] != warps[:-1])
+    ends = np.flatnonzero(breaks)
+    found: Rows = np.where(chosen, ends[np.searchsorted(ends, numbers, side="right")], numbers)
+    return found
+
+
 def _settle_exits(known: Knowledge) -> None:
     """Complete the barriers that waited only for threads that have exited."""
     for (rank, _), bar in known.named.items():
-        bar.settle(known.clocks, known.running_threads(rank))
+        if bar.clock is not None:
+            bar.settle(known.clocks, known.running_threads(rank))
     if not np.array_equal(known.live, known.settled_live):
         known.settled_live = known.live
         known.whole.set_live(known.clocks, (known.live[:, None] >> BITS & 1 == 1).ravel())
@@ -77,18 +161,21 @@ def _polls(known: Knowledge, row: Row, last: Row) -> bool:
 
 def apply_row(known: Knowledge, row: Row) -> None:
     """Apply the meaning of a row."""
-    if row.extra & TOUCH:
-        registers.touch(known, row)
-        return
-    if row.extra & MEETING:
-        known.meet(row)
-        return
-    if row.extra >= NO_SOURCE:
-        members.absent(known, row)
-        return
+    if row.extra >= TOUCH:
+        return _apply_marked(known, row)
     function = known.meanings[row.inst]
     if known.globals.kinds[row.inst] is None:
         known.contexts.settle()
     if function is not None:
         function(known, row)
         known.last[row.warp] = row
+
+
+def _apply_marked(known: Knowledge, row: Row) -> None:
+    """Apply a row that is about registers or about the lanes of the warp, not about memory."""
+    if row.extra & TOUCH:
+        registers.touch(known, row)
+    elif row.extra & MEETING:
+        known.meet(row)
+    else:
+        members.absent(known, row)

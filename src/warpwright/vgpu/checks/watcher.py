@@ -14,7 +14,7 @@ from warpwright.errors import Deadlock, DescriptorError, DeviceError, LimitReach
 from warpwright.vgpu.checks.facts import Facts
 from warpwright.vgpu.checks.findings import Coverage, Finding, Step, Verdict
 from warpwright.vgpu.checks.hang import Situations
-from warpwright.vgpu.checks.knowledge import MEANINGS, Knowledge
+from warpwright.vgpu.checks.knowledge import MEANINGS, Knowledge, compiled_meanings
 from warpwright.vgpu.checks.meanings import copies, maps, tensor, threads
 from warpwright.vgpu.checks.memory.globals import Judged
 from warpwright.vgpu.checks.rules import RULES
@@ -22,7 +22,7 @@ from warpwright.vgpu.checks.steps import step_of
 from warpwright.vgpu.checks.stream import Shared, Stream
 from warpwright.vgpu.checks.stuck.blocked import situations
 from warpwright.vgpu.checks.stuck.deadlock import deadlock
-from warpwright.vgpu.checks.text import MISTAKES
+from warpwright.vgpu.checks.text import MISTAKES, mistakes
 from warpwright.vgpu.checks.watch import follow
 from warpwright.vgpu.jit.control import ENDINGS
 from warpwright.vgpu.machine.cluster import Cluster
@@ -87,8 +87,9 @@ class Watcher(Listener[Launch, Cluster]):
         self.facts = Facts(launch, self.off, self.depends, self.doubted)
         self.program, self.names, self.globals = self.facts.program, self.facts.names, self.facts.globals
         self.in_turn = self.globals.in_turn
-        self.shared = Shared(launch.insts, self.globals.addresses.add)
+        self.shared = Shared(self.program, self.globals.addresses.add, self.facts.synchronises)
         self.meanings = [MEANINGS.get(inst.name) for inst in launch.insts]
+        self.compiled = compiled_meanings(self.facts)
         self.entered = launch.marks
 
     def begin(self, cluster: Cluster) -> None:
@@ -125,7 +126,7 @@ class Watcher(Listener[Launch, Cluster]):
         self, cluster: Cluster, stream: Stream, digest: bytes, error: Exception | None
     ) -> dict[tuple[Any, ...], Finding]:
         """Returns the findings in a cluster."""
-        known = Knowledge(cluster, self.facts, self.meanings)
+        known = Knowledge(cluster, self.facts, self.meanings, self.compiled)
         follow(known, stream.blocks(), _JUDGED if isinstance(error, LimitReached) else None)
         if error is None:
             known.finish()
@@ -180,7 +181,7 @@ class Watcher(Listener[Launch, Cluster]):
         """Returns the findings that need no run, once for the same lines."""
         found: dict[tuple[object, ...], Finding] = {}
         for rule in [rule for rule in MISTAKES if rule not in self.off]:
-            for pairs, text, evidence in MISTAKES[rule](self.program):
+            for pairs, text, evidence in mistakes(rule, self.program):
                 steps = tuple(self._step(what, inst) for what, inst in pairs)
                 finding = Finding(RULES[rule], steps, text, evidence=evidence)
                 found.setdefault((rule, *(step.where for step in steps)), finding)

@@ -29,7 +29,7 @@ _RMW = {
 }  # fmt: skip
 _HALVES = ("f16", "bf16")
 COMPILER = threading.RLock()  # one thread compiles; a second runtime would replace the first and free its machine code
-_OF_CHECKS = ("clocks", "shadow", "sets")  # compiled at the first check
+_OF_CHECKS = ("clocks", "shadow", "sets", "rows")  # compiled at the first check
 _FILES = (
     "translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware", "mma", "reduce", "record", "signal",
     "watch", "bars",
@@ -222,10 +222,7 @@ def _compile_runtime() -> Engine:
     return engine
 
 
-_CLOCK = [
-    ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64,
-]  # fmt: skip
-_SHADOW = [*[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64]
+_WORD = ctypes.c_void_p  # an address or a number: ctypes converts this type in half the time of c_int64
 
 
 def _checks() -> Engine:
@@ -253,18 +250,23 @@ _PYTHON: dict[str, tuple[Any, list[Any]]] = {
     "widen_bf16": (None, [ctypes.c_void_p] * 3 + [ctypes.c_int64]),
     "widen_f16": (None, [ctypes.c_void_p] * 3 + [ctypes.c_int64]),
     "watch_rows": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]),
-    "clock_acquire": (None, _CLOCK),
-    "clock_release": (None, _CLOCK),
-    "shadow_quiet": (ctypes.c_int64, [*_SHADOW, *[ctypes.c_int64] * 3, ctypes.c_void_p, ctypes.c_int64]),
-    "shadow_read": (ctypes.c_int64, [*_SHADOW, ctypes.c_int64]),
-    "shadow_lanes": (ctypes.c_int64, [*_SHADOW, ctypes.c_void_p, *[ctypes.c_int64] * 5, ctypes.c_void_p]),
+    "clock_acquire": (None, [_WORD] * 5),
+    "clock_release": (None, [_WORD] * 5),
+    "clock_sync": (None, [_WORD] * 3),
+    "clock_reach": (None, [_WORD] * 5),
+    "clock_tick": (None, [_WORD] * 3),
+    "shadow_access": (ctypes.c_int64, [_WORD] * 6),
+    "shadow_touch": (ctypes.c_int64, [_WORD] * 9),
+    "shadow_read": (ctypes.c_int64, [_WORD] * 4),
+    "shadow_lanes": (ctypes.c_int64, [_WORD] * 7),
+    "rows_follow": (ctypes.c_int64, [_WORD] * 5),
 }
 
 
 # These routines take less time than releasing the interpreter lock.
 _BRIEF = (
-    "settle_bars", "mbarrier_update", "mbarrier_update_all", "clock_acquire", "clock_release", "shadow_quiet",
-    "shadow_read", "shadow_lanes",
+    "settle_bars", "mbarrier_update", "mbarrier_update_all", "clock_acquire", "clock_release", "clock_sync",
+    "clock_reach", "clock_tick", "shadow_access", "shadow_touch", "shadow_read", "shadow_lanes", "rows_follow",
 )  # fmt: skip
 
 
@@ -273,5 +275,5 @@ def function(name: str):  # type: ignore[no-untyped-def]  # a ctypes function: i
     """A runtime routine as a ctypes function; it releases the interpreter lock unless the routine is brief."""
     result, arguments = _PYTHON[name]
     make = ctypes.PYFUNCTYPE if name in _BRIEF else ctypes.CFUNCTYPE
-    engine = _checks() if name.startswith(("clock_", "shadow_")) else runtime()
+    engine = _checks() if name.startswith(("clock_", "shadow_", "rows_")) else runtime()
     return make(result, *arguments)(engine.address(name))

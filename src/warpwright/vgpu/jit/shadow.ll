@@ -2,7 +2,7 @@
 ; - 1, otherwise a node, ~n. A node has an access and, in the same form, the other reads.
 ; %frame, of 8-byte words: the clocks' table, its stride, words from the lanes' plane to the async proxy's; arrays
 ; indexed by access: column (i32), value (i64), by an engine (i8), lane (i32), atomic (i8: 1, or 2 for a read), instruction (i32); for
-; nodes: access (i32) and others (i32), their number, their capacity. %flags: 1 a write, 2 by an engine, 4 atomic; 8: of
+; nodes: access (i32) and others (i32), their number, their capacity; the number of accesses. %flags: 1 a write, 2 by an engine, 4 atomic; 8: of
 ; the reads, only atomic ones that write count.
 
 ; Whether an access happens before a lane: the lane's clock has it; for an engine the async proxy's clock has a thread's
@@ -126,90 +126,266 @@ trouble:
   ret i64 0
 }
 
-; The same for several cells of a lane: 0 if one of them gives 0, or is outside the memory.
-define i64 @shadow_quiet(ptr %frame, ptr %writer, ptr %readers, i64 %size, ptr %cells, i64 %count, i64 %lane, i64 %flags,
-                         i64 %pipe, ptr %taken, i64 %known) {
+; The words of a shadow: the frame, the last writes, the reads, the number of cells, the logarithm of a cell's bytes, for
+; every 8 bytes whether an mbarrier is there. A run is a first cell and one past the last.
+
+; Judge an access of a lane to runs of cells (0: a race, or a cell is outside the memory; otherwise 1 or 3) and, if there
+; is none, enter it as access %id, unless that is negative. Adds 4 if there was no room for nodes.
+define i64 @shadow_touch(ptr %shadow, ptr %runs, i64 %count, i64 %lane, i64 %flags, i64 %pipe, ptr %taken, i64 %known,
+                         i64 %id) {
 entry:
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %i1, %there ]
-  %result = phi i64 [ 1, %entry ], [ %result1, %there ]
-  %old0 = phi i64 [ -1, %entry ], [ %old, %there ]
-  %held0 = phi i64 [ 0, %entry ], [ %held, %there ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %cell, label %quiet
-cell:
-  %pc = getelementptr i64, ptr %cells, i64 %i
-  %at = load i64, ptr %pc
-  %beyond = icmp uge i64 %at, %size
-  br i1 %beyond, label %trouble, label %inside
-inside:
+  %code = call i64 @runs_quiet(ptr %shadow, ptr %runs, i64 %count, i64 %lane, i64 %flags, i64 %pipe, ptr %taken,
+                               i64 %known)
+  %bad = icmp eq i64 %code, 0
+  %asks = icmp slt i64 %id, 0
+  %over = or i1 %bad, %asks
+  br i1 %over, label %done, label %enter
+enter:
+  %w = and i64 %flags, 1
+  %write = icmp ne i64 %w, 0
+  br i1 %write, label %writes, label %reads
+writes:
+  call void @runs_write(ptr %shadow, ptr %runs, i64 %count, i64 %id)
+  br label %done
+reads:
+  %entered = call i64 @shadow_read(ptr %shadow, ptr %runs, i64 %count, i64 %id)
+  %all = icmp eq i64 %entered, %count
+  %more = select i1 %all, i64 0, i64 4
+  %told = or i64 %code, %more
+  ret i64 %told
+done:
+  ret i64 %code
+}
+
+; Judge an access to runs of cells. Cells like the one before them need no judgement: eight are compared at
+; a time.
+define internal i64 @runs_quiet(ptr %shadow, ptr %runs, i64 %count, i64 %lane, i64 %flags, i64 %pipe, ptr %taken,
+                                i64 %known) {
+entry:
+  %frame = load ptr, ptr %shadow
+  %p1 = getelementptr ptr, ptr %shadow, i64 1
+  %writer = load ptr, ptr %p1
+  %p2 = getelementptr ptr, ptr %shadow, i64 2
+  %readers = load ptr, ptr %p2
+  %p3 = getelementptr i64, ptr %shadow, i64 3
+  %size = load i64, ptr %p3
+  br label %run
+run:
+  %r = phi i64 [ 0, %entry ], [ %r1, %next ]
+  %result = phi i64 [ 1, %entry ], [ %result0, %next ]
+  %old0 = phi i64 [ -2, %entry ], [ %old1, %next ]
+  %held0 = phi i64 [ 0, %entry ], [ %held1, %next ]
+  %left = icmp ult i64 %r, %count
+  br i1 %left, label %bounds, label %quiet
+bounds:
+  %r2 = shl i64 %r, 1
+  %pf = getelementptr i64, ptr %runs, i64 %r2
+  %first = load i64, ptr %pf
+  %pe = getelementptr i64, ptr %pf, i64 1
+  %end = load i64, ptr %pe
+  %beyond = icmp ugt i64 %end, %size
+  br i1 %beyond, label %trouble, label %cells
+cells:
+  %at = phi i64 [ %first, %bounds ], [ %after, %same ], [ %at1, %good ]
+  %result0 = phi i64 [ %result, %bounds ], [ %result0, %same ], [ %result1, %good ]
+  %old1 = phi i64 [ %old0, %bounds ], [ %old1, %same ], [ %old, %good ]
+  %held1 = phi i64 [ %held0, %bounds ], [ %held1, %same ], [ %held, %good ]
   %pw = getelementptr i32, ptr %writer, i64 %at
+  %pr = getelementptr i32, ptr %readers, i64 %at
+  %at8 = add i64 %at, 8
+  %wide = icmp ule i64 %at8, %end
+  br i1 %wide, label %compare, label %narrow
+compare:
+  %equal = call i64 @cells_equal(ptr %pw, i64 %old1, ptr %pr, i64 %held1)
+  %after = add i64 %at, %equal
+  %none = icmp eq i64 %equal, 0
+  br i1 %none, label %cell, label %same
+same:
+  br label %cells
+narrow:
+  %some = icmp ult i64 %at, %end
+  br i1 %some, label %cell, label %next
+cell:
   %old32 = load i32, ptr %pw
   %old = sext i32 %old32 to i64
-  %pr = getelementptr i32, ptr %readers, i64 %at
   %held32 = load i32, ptr %pr
   %held = sext i32 %held32 to i64
-  %code = call i64 @cell_quiet(ptr %frame, i64 %old, i64 %held, i64 %old0, i64 %held0, i64 %lane, i64 %flags, i64 %pipe,
-                               ptr %taken, i64 %known)
+  %code = call i64 @cell_quiet(ptr %frame, i64 %old, i64 %held, i64 %old1, i64 %held1, i64 %lane, i64 %flags,
+                               i64 %pipe, ptr %taken, i64 %known)
   %bad = icmp eq i64 %code, 0
-  br i1 %bad, label %trouble, label %there
-there:
-  %result1 = or i64 %result, %code
-  %i1 = add i64 %i, 1
-  br label %loop
+  br i1 %bad, label %trouble, label %good
+good:
+  %result1 = or i64 %result0, %code
+  %at1 = add i64 %at, 1
+  br label %cells
+next:
+  %r1 = add i64 %r, 1
+  br label %run
 quiet:
   ret i64 %result
 trouble:
   ret i64 0
 }
 
-; Enter access %id as a read of cells. Returns the number of cells entered: all, unless there was no room for nodes or a
-; cell is outside the memory.
-define i64 @shadow_read(ptr %frame, ptr %writer, ptr %readers, i64 %size, ptr %cells, i64 %count, i64 %id) {
+; How many of eight cells, from the first on, have this last write and these reads.
+define internal i64 @cells_equal(ptr %pw, i64 %old, ptr %pr, i64 %held) alwaysinline {
+  %w = load <8 x i32>, ptr %pw, align 4
+  %r = load <8 x i32>, ptr %pr, align 4
+  %old32 = trunc i64 %old to i32
+  %o0 = insertelement <8 x i32> poison, i32 %old32, i32 0
+  %o = shufflevector <8 x i32> %o0, <8 x i32> poison, <8 x i32> zeroinitializer
+  %held32 = trunc i64 %held to i32
+  %h0 = insertelement <8 x i32> poison, i32 %held32, i32 0
+  %h = shufflevector <8 x i32> %h0, <8 x i32> poison, <8 x i32> zeroinitializer
+  %dw = xor <8 x i32> %w, %o
+  %dr = xor <8 x i32> %r, %h
+  %d = or <8 x i32> %dw, %dr
+  %nonzero = icmp ne <8 x i32> %d, zeroinitializer
+  %bits = bitcast <8 x i1> %nonzero to i8
+  %count = call i8 @llvm.cttz.i8(i8 %bits, i1 false)
+  %equal = zext i8 %count to i64
+  ret i64 %equal
+}
+
+declare i8 @llvm.cttz.i8(i8, i1)
+
+; Enter access %id as the last write of runs of cells.
+define internal void @runs_write(ptr %shadow, ptr %runs, i64 %count, i64 %id) {
 entry:
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %i1, %store ]
-  %held0 = phi i64 [ 0, %entry ], [ %held, %store ]
-  %set0 = phi i64 [ 0, %entry ], [ %set, %store ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %cell, label %done
+  %p1 = getelementptr ptr, ptr %shadow, i64 1
+  %writer = load ptr, ptr %p1
+  %p2 = getelementptr ptr, ptr %shadow, i64 2
+  %readers = load ptr, ptr %p2
+  %id32 = trunc i64 %id to i32
+  br label %run
+run:
+  %r = phi i64 [ 0, %entry ], [ %r1, %next ]
+  %left = icmp ult i64 %r, %count
+  br i1 %left, label %bounds, label %done
+bounds:
+  %r2 = shl i64 %r, 1
+  %pf = getelementptr i64, ptr %runs, i64 %r2
+  %first = load i64, ptr %pf
+  %pe = getelementptr i64, ptr %pf, i64 1
+  %end = load i64, ptr %pe
+  %pc = getelementptr i32, ptr %readers, i64 %first
+  %length = sub i64 %end, %first
+  %bytes = shl i64 %length, 2
+  call void @llvm.memset.p0.i64(ptr %pc, i8 0, i64 %bytes, i1 false)
+  br label %cells
+cells:
+  %at = phi i64 [ %first, %bounds ], [ %at1, %cell ]
+  %some = icmp ult i64 %at, %end
+  br i1 %some, label %cell, label %next
 cell:
-  %pc = getelementptr i64, ptr %cells, i64 %i
-  %at = load i64, ptr %pc
-  %beyond = icmp uge i64 %at, %size
-  br i1 %beyond, label %done, label %inside
-inside:
+  %pw = getelementptr i32, ptr %writer, i64 %at
+  store i32 %id32, ptr %pw
+  %at1 = add i64 %at, 1
+  br label %cells
+next:
+  %r1 = add i64 %r, 1
+  br label %run
+done:
+  ret void
+}
+
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+
+; Enter access %id as a read of runs of cells. Returns the number of runs entered: all, unless there was no room for nodes
+; or a cell is outside the memory. Cells like the one before them get its set.
+define i64 @shadow_read(ptr %shadow, ptr %runs, i64 %count, i64 %id) {
+entry:
+  %frame = load ptr, ptr %shadow
+  %p2 = getelementptr ptr, ptr %shadow, i64 2
+  %readers = load ptr, ptr %p2
+  %p3 = getelementptr i64, ptr %shadow, i64 3
+  %size = load i64, ptr %p3
+  br label %run
+run:
+  %r = phi i64 [ 0, %entry ], [ %r1, %next ]
+  %held0 = phi i64 [ -1, %entry ], [ %held1, %next ]
+  %set0 = phi i64 [ 0, %entry ], [ %set1, %next ]
+  %left = icmp ult i64 %r, %count
+  br i1 %left, label %bounds, label %done
+bounds:
+  %r2 = shl i64 %r, 1
+  %pf = getelementptr i64, ptr %runs, i64 %r2
+  %first = load i64, ptr %pf
+  %pe = getelementptr i64, ptr %pf, i64 1
+  %end = load i64, ptr %pe
+  %beyond = icmp ugt i64 %end, %size
+  br i1 %beyond, label %done, label %cells
+cells:
+  %at = phi i64 [ %first, %bounds ], [ %after, %same ], [ %at1, %store ]
+  %held1 = phi i64 [ %held0, %bounds ], [ %held1, %same ], [ %held, %store ]
+  %set1 = phi i64 [ %set0, %bounds ], [ %set1, %same ], [ %set, %store ]
   %pr = getelementptr i32, ptr %readers, i64 %at
+  %at8 = add i64 %at, 8
+  %wide = icmp ule i64 %at8, %end
+  %known = icmp ne i64 %set1, 0
+  %may = and i1 %wide, %known
+  br i1 %may, label %compare, label %narrow
+compare:
+  %equal = call i64 @cells_equal(ptr %pr, i64 %held1, ptr %pr, i64 %held1)
+  %after = add i64 %at, %equal
+  %alone = icmp eq i64 %equal, 0
+  br i1 %alone, label %cell, label %same
+same:
+  %e32 = trunc i64 %equal to i32
+  %e0 = insertelement <8 x i32> poison, i32 %e32, i32 0
+  %e = shufflevector <8 x i32> %e0, <8 x i32> poison, <8 x i32> zeroinitializer
+  %chosen = icmp ult <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>, %e
+  %new32 = trunc i64 %set1 to i32
+  %n0 = insertelement <8 x i32> poison, i32 %new32, i32 0
+  %n = shufflevector <8 x i32> %n0, <8 x i32> poison, <8 x i32> zeroinitializer
+  %others = load <8 x i32>, ptr %pr, align 4
+  %stored = select <8 x i1> %chosen, <8 x i32> %n, <8 x i32> %others
+  store <8 x i32> %stored, ptr %pr, align 4
+  br label %cells
+narrow:
+  %some = icmp ult i64 %at, %end
+  br i1 %some, label %cell, label %next
+cell:
   %held32 = load i32, ptr %pr
   %held = sext i32 %held32 to i64
-  %first = icmp eq i64 %i, 0
-  %differs = icmp ne i64 %held, %held0
-  %fresh = or i1 %first, %differs
+  %differs = icmp ne i64 %held, %held1
+  %none = icmp eq i64 %set1, 0
+  %fresh = or i1 %none, %differs
   br i1 %fresh, label %new, label %store
 new:
   %with = call i64 @set_read(ptr %frame, i64 %held, i64 %id)
   %full = icmp eq i64 %with, 0
   br i1 %full, label %done, label %store
 store:
-  %set = phi i64 [ %set0, %inside ], [ %with, %new ]
+  %set = phi i64 [ %set1, %cell ], [ %with, %new ]
   %set32 = trunc i64 %set to i32
   store i32 %set32, ptr %pr
-  %i1 = add i64 %i, 1
-  br label %loop
+  %at1 = add i64 %at, 1
+  br label %cells
+next:
+  %r1 = add i64 %r, 1
+  br label %run
 done:
-  ret i64 %i
+  ret i64 %r
 }
 
-; Check and enter accesses of %nbytes (a power of two), one for each lane at its address: check them (0: a race, nothing
-; was entered; otherwise 1 or 3), number them %id and following, and enter them in the cells. %cell: the logarithm of a
-; cell's bytes; %held: for every 8 bytes, whether an mbarrier is there, which a write must not touch. Adds 4 if there
-; was no room for nodes, and from bit 3 on the number of lanes done: to be continued with 16 in %flags, which skips the
-; checks.
-define i64 @shadow_lanes(ptr %frame, ptr %writer, ptr %readers, i64 %size, ptr %places, i64 %count, ptr %lanes,
-                         i64 %nbytes, i64 %cell, i64 %id, i64 %inst, i64 %flags, ptr %held) {
+; Judge and enter an access of %nbytes (a power of two) by lanes of a warp, each at its place, below 0 for none. %lane is
+; the warp's first. 0: a race, nothing was entered; otherwise 1 or 3. A write must not touch an mbarrier. Adds 4 if there
+; was no room for nodes, and from bit 3 on the number of lanes done: to be continued at lane %start with 16 in %flags,
+; which skips the judgement.
+define i64 @shadow_lanes(ptr %shadow, ptr %places, i64 %lane, i64 %nbytes, i64 %inst, i64 %flags, i64 %start) {
 entry:
+  %frame = load ptr, ptr %shadow
+  %p1 = getelementptr ptr, ptr %shadow, i64 1
+  %writer = load ptr, ptr %p1
+  %p2 = getelementptr ptr, ptr %shadow, i64 2
+  %readers = load ptr, ptr %p2
+  %p3 = getelementptr i64, ptr %shadow, i64 3
+  %size = load i64, ptr %p3
+  %p4 = getelementptr i64, ptr %shadow, i64 4
+  %cell = load i64, ptr %p4
+  %p5 = getelementptr ptr, ptr %shadow, i64 5
+  %held = load ptr, ptr %p5
   %w = and i64 %flags, 1
   %write = icmp ne i64 %w, 0
   %wide = lshr i64 %nbytes, %cell
@@ -219,23 +395,25 @@ entry:
   br i1 %again, label %enter, label %judge
 judge:
   %i = phi i64 [ 0, %entry ], [ %i1, %judged ]
-  %result = phi i64 [ 1, %entry ], [ %result0, %judged ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %lane, label %enter
-lane:
-  %pl = getelementptr i64, ptr %lanes, i64 %i
-  %who = load i64, ptr %pl
+  %result = phi i64 [ 1, %entry ], [ %result2, %judged ]
+  %more = icmp ult i64 %i, 32
+  br i1 %more, label %lanes, label %enter
+lanes:
+  %who = add i64 %lane, %i
   %pp = getelementptr i64, ptr %places, i64 %i
   %place = load i64, ptr %pp
+  %off = icmp slt i64 %place, 0
+  br i1 %off, label %judged, label %one
+one:
   %base = lshr i64 %place, %cell
   %end = add i64 %base, %cells
   %beyond = icmp ugt i64 %end, %size
   br i1 %beyond, label %trouble, label %each
 each:
-  %j = phi i64 [ 0, %lane ], [ %j1, %good ]
-  %result0 = phi i64 [ %result, %lane ], [ %result1, %good ]
-  %old0 = phi i64 [ -1, %lane ], [ %old, %good ]
-  %set0 = phi i64 [ 0, %lane ], [ %set, %good ]
+  %j = phi i64 [ 0, %one ], [ %j1, %good ]
+  %result0 = phi i64 [ %result, %one ], [ %result1, %good ]
+  %old0 = phi i64 [ -1, %one ], [ %old, %good ]
+  %set0 = phi i64 [ 0, %one ], [ %set, %good ]
   %left = icmp ult i64 %j, %cells
   br i1 %left, label %look, label %alive
 look:
@@ -273,27 +451,29 @@ free:
   %over = icmp ugt i64 %k1, %last8
   br i1 %over, label %judged, label %word
 judged:
+  %result2 = phi i64 [ %result, %lanes ], [ %result0, %alive ], [ %result0, %free ]
   %i1 = add i64 %i, 1
   br label %judge
 enter:
   %quiet = phi i64 [ 1, %entry ], [ %result, %judge ]
   br label %remember
 remember:
-  %r = phi i64 [ 0, %enter ], [ %r1, %kept ]
-  %some = icmp ult i64 %r, %count
+  %r = phi i64 [ %start, %enter ], [ %r1, %kept ]
+  %some = icmp ult i64 %r, 32
   br i1 %some, label %access, label %done
 access:
-  %number = add i64 %id, %r
-  %pm = getelementptr i64, ptr %lanes, i64 %r
-  %mine = load i64, ptr %pm
-  call void @access_enter(ptr %frame, i64 %number, i64 %mine, i64 %inst)
   %pq = getelementptr i64, ptr %places, i64 %r
   %there = load i64, ptr %pq
-  %start = lshr i64 %there, %cell
-  %past = add i64 %start, %cells
+  %idle = icmp slt i64 %there, 0
+  br i1 %idle, label %kept, label %active
+active:
+  %mine = add i64 %lane, %r
+  %number = call i64 @access_enter(ptr %frame, i64 %mine, i64 %inst)
+  %from = lshr i64 %there, %cell
+  %past = add i64 %from, %cells
   br label %mark
 mark:
-  %c = phi i64 [ %start, %access ], [ %c1, %marked ]
+  %c = phi i64 [ %from, %active ], [ %c1, %marked ]
   %pc = getelementptr i32, ptr %readers, i64 %c
   br i1 %write, label %writes, label %reads
 writes:
@@ -314,14 +494,16 @@ readable:
   br label %marked
 marked:
   %c1 = add i64 %c, 1
-  %next = icmp ult i64 %c1, %past
-  br i1 %next, label %mark, label %kept
+  %further = icmp ult i64 %c1, %past
+  br i1 %further, label %mark, label %kept
 kept:
   %r1 = add i64 %r, 1
   br label %remember
 done:
   ret i64 %quiet
 full:
+  %pn = getelementptr i64, ptr %frame, i64 13
+  store i64 %number, ptr %pn
   %done8 = shl i64 %r, 3
   %much = or i64 %done8, 4
   %told = or i64 %much, %quiet
@@ -330,8 +512,8 @@ trouble:
   ret i64 0
 }
 
-; Enter an access of a thread: it happens before every lane that knows the current value of its clock.
-define internal void @access_enter(ptr %frame, i64 %id, i64 %lane, i64 %inst) {
+; Enter an access of a thread: it happens before every lane that knows the current value of its clock. Returns its number.
+define internal i64 @access_enter(ptr %frame, i64 %lane, i64 %inst) {
   %table = load ptr, ptr %frame
   %p1 = getelementptr i64, ptr %frame, i64 1
   %stride = load i64, ptr %p1
@@ -340,20 +522,31 @@ define internal void @access_enter(ptr %frame, i64 %id, i64 %lane, i64 %inst) {
   %pk = getelementptr i32, ptr %table, i64 %own
   %now32 = load i32, ptr %pk
   %now = zext i32 %now32 to i64
-  %lane32 = trunc i64 %lane to i32
-  %inst32 = trunc i64 %inst to i32
+  %id = call i64 @shadow_access(ptr %frame, i64 %lane, i64 %now, i64 0, i64 %inst, i64 %lane)
+  ret i64 %id
+}
+
+; Enter an access, which is over for a lane that knows %value of %column. Returns its number; the caller has made room.
+define i64 @shadow_access(ptr %frame, i64 %column, i64 %value, i64 %machine, i64 %inst, i64 %lane) {
+  %p13 = getelementptr i64, ptr %frame, i64 13
+  %id = load i64, ptr %p13
+  %next = add i64 %id, 1
+  store i64 %next, ptr %p13
+  %column32 = trunc i64 %column to i32
   %p3 = getelementptr ptr, ptr %frame, i64 3
   %columns = load ptr, ptr %p3
   %pc = getelementptr i32, ptr %columns, i64 %id
-  store i32 %lane32, ptr %pc
+  store i32 %column32, ptr %pc
   %p4 = getelementptr ptr, ptr %frame, i64 4
   %values = load ptr, ptr %p4
   %pv = getelementptr i64, ptr %values, i64 %id
-  store i64 %now, ptr %pv
+  store i64 %value, ptr %pv
+  %machine8 = trunc i64 %machine to i8
   %p5 = getelementptr ptr, ptr %frame, i64 5
   %machines = load ptr, ptr %p5
   %pm = getelementptr i8, ptr %machines, i64 %id
-  store i8 0, ptr %pm
+  store i8 %machine8, ptr %pm
+  %lane32 = trunc i64 %lane to i32
   %p6 = getelementptr ptr, ptr %frame, i64 6
   %lanes = load ptr, ptr %p6
   %pl = getelementptr i32, ptr %lanes, i64 %id
@@ -362,9 +555,10 @@ define internal void @access_enter(ptr %frame, i64 %id, i64 %lane, i64 %inst) {
   %atomics = load ptr, ptr %p7
   %pa = getelementptr i8, ptr %atomics, i64 %id
   store i8 0, ptr %pa
+  %inst32 = trunc i64 %inst to i32
   %p8 = getelementptr ptr, ptr %frame, i64 8
   %insts = load ptr, ptr %p8
   %pi = getelementptr i32, ptr %insts, i64 %id
   store i32 %inst32, ptr %pi
-  ret void
+  ret i64 %id
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from warpwright.ptx import nodes
 from warpwright.vgpu.program.program import Operand, Program, Symbol, place
@@ -49,6 +49,12 @@ class Names:
     def segments(self) -> list[str]:
         """By instruction, a name of its segment: instructions between the same two synchronisations have the same."""
         return list(_segments(self.program, self.roles))
+
+    @staticmethod
+    @lru_cache(maxsize=8)  # each schedule of a launch asks for them
+    def of(program: Program) -> Names:
+        """Returns the names in a program."""
+        return Names(program)
 
     def waits(self, inst: int, address: int) -> str:
         """The stall reason of a wait: ``waits ab.full``, or the barrier's address in shared memory."""

@@ -217,7 +217,7 @@ class Variable:
     data: bytes
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Program:
     """A kernel ready to be compiled. ``thread_registers``: registers of a thread at launch; 0 if no directive sets
     them. ``cooperative``: whether the CTAs of the grid synchronise."""

@@ -7,7 +7,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from warpwright.vgpu.checks.memory.accesses import ATOMIC, ENGINE, NEVER, WRITE, Accesses, Shadow
+from warpwright.vgpu.checks.memory.accesses import (
+    ATOMIC,
+    ENGINE,
+    NEVER,
+    WRITE,
+    Accesses,
+    Acquired,
+    Shadow,
+    SharedShadow,
+)
+from warpwright.vgpu.checks.memory.cells import cells_of, span_of
 from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, Clocks
 
 LANES, CELLS = 64, 3
@@ -63,6 +73,17 @@ class Model:
             self.readers[cell] = others | {access}
 
 
+def _shared(accesses: Accesses, cells: int, shift: int, barriers: int = 8) -> SharedShadow:
+    return SharedShadow(accesses, cells, shift, np.zeros(barriers, np.bool_))
+
+
+def _by_lanes(shadow: SharedShadow, places: dict[int, int], nbytes: int, inst: int, write: bool) -> int:
+    """Judges and stores an access of lanes of one warp, each at its place."""
+    table = np.full(32, -1)
+    table[[lane % 32 for lane in places]] = list(places.values())
+    return shadow.lanes(table.ctypes.data, min(places) // 32, nbytes, inst, write)
+
+
 def _learn(clocks: Clocks, lane: int, other: int) -> None:
     clocks.acquire(np.array([lane]), clocks.release(np.array([other])))
 
@@ -76,34 +97,33 @@ def test_the_compiled_shadow_equals_the_model(events: Steps) -> None:
     clocks = Clocks(LANES)
     accesses = Accesses(clocks)
     accesses._nodes = np.zeros((2, 2), np.int32)  # little room from the start
-    shadow, model = Shadow(accesses, CELLS), Model(clocks, accesses)
-    barriers = np.zeros(CELLS, np.bool_)
+    shadow, model = _shared(accesses, CELLS, 3), Model(clocks, accesses)
     for kind, lane, first, count in events:
         cells = range(first, min(CELLS, first + count))
-        array, lanes = np.array(cells), np.array([lane])
+        some, lanes = cells_of(np.array(cells)), np.array([lane])
         if kind == "learn":
             _learn(clocks, lane, (0, 1, 40)[count - 1])
         elif kind == "fence":
             clocks.fence_proxy(lanes, lanes)
         elif kind == "tick":
-            accesses.reserve(2000)
+            accesses.reserve(20_000)
         elif kind in ("read", "write"):
             write = kind == "write"
             expected = model.answer(range(first, first + 1), lane, int(write))
-            found = shadow.lanes(array[:1] * 8, lanes, 8, 3, 7, write, barriers)
+            found = _by_lanes(shadow, {lane: 8 * first}, 8, 7, write)
             assert found == expected
             if found:
                 _remember(model, range(first, first + 1), accesses.count - 1, write)
         else:
             engine, atomic = kind in ("copy", "engine read"), kind == "atomic"
             flags = (kind != "engine read") * WRITE | engine * ENGINE | atomic * ATOMIC
-            assert shadow.quiet(array, lane, flags) == model.answer(cells, lane, flags)
+            assert shadow.touch(some, lane, flags) == model.answer(cells, lane, flags)
             now = int(clocks.now(lanes)[0])
             access = int(accesses.add(lanes, now, engine, 9, lanes, atomic)[0])
             if kind == "copy":
-                shadow.write(array, access)
+                shadow.write(some.numbers, access)
             else:
-                shadow.read(array, access)
+                shadow.read(some, access)
             _remember(model, cells, access, kind == "copy")
     assert [set(accesses.members(int(each))) for each in shadow.readers] == model.readers
     assert shadow.writer.tolist() == [-1 if each is None else each for each in model.writer]
@@ -120,10 +140,9 @@ def test_a_cell_remembers_more_readers_than_it_had_room_for() -> None:
     clocks = Clocks(32 * 64)
     accesses = Accesses(clocks)
     accesses._nodes = np.zeros((2, 16), np.int32)
-    shadow, barriers = Shadow(accesses, 1), np.zeros(1, np.bool_)
+    shadow = _shared(accesses, 1, 2)
     for warp in range(64):
-        lanes = np.arange(32 * warp, 32 * warp + 32)
-        assert shadow.lanes(np.zeros(32, np.int64), lanes, 4, 2, 5, False, barriers) == 3
+        assert _by_lanes(shadow, dict.fromkeys(range(32 * warp, 32 * warp + 32), 0), 4, 5, False) == 3
     lanes = accesses.rows["lane"][accesses.members(int(shadow.readers[0]))]
     assert sorted(lanes.tolist()) == list(range(32 * 64))
 
@@ -132,11 +151,11 @@ def test_unreachable_nodes_are_used_again() -> None:
     clocks = Clocks(64)
     accesses = Accesses(clocks)
     accesses._nodes = np.zeros((2, 1024), np.int32)
-    shadow, barriers = Shadow(accesses, 2), np.zeros(2, np.bool_)
+    shadow = _shared(accesses, 2, 2)
     for number in range(40):
         for warp in range(2):
-            lanes = np.arange(32 * warp, 32 * warp + 32)
-            assert shadow.lanes(np.full(32, 4 * (number % 2)), lanes, 4, 2, number, False, barriers)
+            places = dict.fromkeys(range(32 * warp, 32 * warp + 32), 4 * (number % 2))
+            assert _by_lanes(shadow, places, 4, number, False)
     for cell in (0, 1):
         members = accesses.members(int(shadow.readers[cell]))
         assert sorted(accesses.rows["lane"][members].tolist()) == list(range(64))
@@ -147,50 +166,49 @@ def test_unreachable_nodes_are_used_again() -> None:
 def test_only_its_own_pipe_knows_an_access_in_flight() -> None:
     clocks = Clocks(32)
     accesses = Accesses(clocks)
-    shadow, cells = Shadow(accesses, 4), np.arange(4)
+    shadow, cells = Shadow(accesses, 4), span_of(0, 4)
     column = clocks.column()
-    shadow.write(cells, accesses.one(column, NEVER, True, 3, 0))
-    assert shadow.quiet(cells, 0, WRITE) == 0
-    assert shadow.quiet(cells, 0, WRITE, pipe=column) == 1
-    accesses.complete([0], 5)
-    assert shadow.quiet(cells, 0, 0) == 0
+    shadow.write(cells.numbers, accesses.one(column, NEVER, True, 3, 0))
+    assert shadow.touch(cells, 0, WRITE) == 0
+    assert shadow.touch(cells, 0, WRITE, pipe=column) == 1
+    accesses.rows["value"][0] = 5
+    assert shadow.touch(cells, 0, 0) == 0
     clocks.reach(np.array([0]), column, 5)
-    assert shadow.quiet(cells, 0, 0) == 1
+    assert shadow.touch(cells, 0, 0) == 1
 
 
 def test_another_warp_needs_a_fence_for_tensor_memory() -> None:
     clocks = Clocks(64)
     accesses = Accesses(clocks)
-    shadow, cells = Shadow(accesses, 4), np.arange(4)
+    shadow, cells = Shadow(accesses, 4), span_of(0, 4)
     column = clocks.column()
-    shadow.write(cells, accesses.one(column, 2, True, 3, 0))
-    clocks.reach(np.arange(64), column, 2)
+    shadow.write(cells.numbers, accesses.one(column, 2, True, 3, 0))
+    for first in (0, 32):
+        clocks.reach(np.arange(first, first + 32), column, 2)
     nothing, acquired = np.zeros(8, np.uint32), np.zeros(clocks.used, np.uint32)
-    assert shadow.quiet(cells, 31, WRITE, acquired=nothing) == 1
-    assert shadow.quiet(cells, 32, WRITE, acquired=nothing) == 0
+    assert shadow.touch(cells, 31, WRITE, acquired=Acquired(nothing)) == 1
+    assert shadow.touch(cells, 32, WRITE, acquired=Acquired(nothing)) == 0
     acquired[column] = 1
-    assert shadow.quiet(cells, 32, WRITE, acquired=acquired) == 0
+    assert shadow.touch(cells, 32, WRITE, acquired=Acquired(acquired)) == 0
     acquired[column] = 2
-    assert shadow.quiet(cells, 32, WRITE, acquired=acquired) == 1
+    assert shadow.touch(cells, 32, WRITE, acquired=Acquired(acquired)) == 1
 
 
 def test_the_shadow_refuses_a_cell_outside_memory() -> None:
-    shadow = Shadow(Accesses(Clocks(32)), 4)
-    cells = np.array([3, 4])
-    assert shadow.quiet(cells, 0, 0) == 0
-    assert shadow.lanes(np.array([24]), np.array([0]), 16, 3, 1, True, np.zeros(8, np.bool_)) == 0
+    shadow, cells = _shared(Accesses(Clocks(32)), 4, 3), span_of(3, 5)
+    assert shadow.touch(cells, 0, 0) == 0
+    assert _by_lanes(shadow, {0: 24}, 16, 1, True) == 0
     with pytest.raises(IndexError):
         shadow.read(cells, 0)
 
 
 def test_a_write_to_a_live_mbarrier_is_not_quiet() -> None:
-    shadow, barriers = Shadow(Accesses(Clocks(32)), 8), np.zeros(4, np.bool_)
-    barriers[1] = True
-    lane = np.array([0])
-    assert shadow.lanes(np.array([0]), lane, 8, 2, 1, True, barriers) == 3
-    assert shadow.lanes(np.array([12]), lane, 4, 2, 1, True, barriers) == 0
-    assert shadow.lanes(np.array([0]), lane, 16, 2, 1, True, barriers) == 0
-    assert shadow.lanes(np.array([12]), lane, 4, 2, 1, False, barriers) == 3
+    shadow = _shared(Accesses(Clocks(32)), 8, 2, 4)
+    shadow.mbarriers[1] = True
+    assert _by_lanes(shadow, {0: 0}, 8, 1, True) == 3
+    assert _by_lanes(shadow, {0: 12}, 4, 1, True) == 0
+    assert _by_lanes(shadow, {0: 0}, 16, 1, True) == 0
+    assert _by_lanes(shadow, {0: 12}, 4, 1, False) == 3
 
 
 @pytest.mark.parametrize("more", [0, 1, 255, 300])
@@ -200,7 +218,8 @@ def test_release_and_acquire_take_the_maximum_of_clocks(more: int) -> None:
     for _ in range(more):
         clocks.column()
     clocks.table[:, :, : clocks.used] = random.integers(0, 1 << 32, (2, 64, clocks.used), dtype=np.uint32)
-    before, releasing, acquiring = clocks.table.copy(), np.array([3, 7, 40]), np.array([0, 7, 63])
+    clocks.alike[:] = False
+    before, releasing, acquiring = clocks.table.copy(), np.array([3, 7, 20]), np.array([32, 39, 63])
     clock = clocks.release(releasing)
     assert np.array_equal(clock[:, : clocks.used], before[:, releasing, : clocks.used].max(axis=1))
     after = before.copy()
@@ -209,3 +228,40 @@ def test_release_and_acquire_take_the_maximum_of_clocks(more: int) -> None:
     clocks.acquire(acquiring, clock)
     after[:, acquiring, : clocks.used] = np.maximum(after[:, acquiring, : clocks.used], clock[:, None, : clocks.used])
     assert np.array_equal(clocks.table, after)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_clocks_of_whole_warps_equal_those_of_each_lane(seed: int) -> None:
+    """Lanes that synchronise know the same; what a warp then does together is done once for all its lanes."""
+    random = np.random.default_rng(seed)
+    clocks = Clocks(96)
+    columns = [clocks.column() for _ in range(20)]
+    model, own = clocks.table[:, :, : clocks.used].copy(), np.arange(96)
+    for _ in range(60):
+        first = 32 * int(random.integers(3))
+        lanes = (
+            np.arange(first, first + 32) if random.random() < 0.8 else first + np.flatnonzero(random.random(32) < 0.2)
+        )
+        kind = random.choice(["sync", "pass", "reach", "fence"]) if len(lanes) else ""
+        if kind == "sync":
+            clocks.sync(lanes)
+            released = model[:, lanes].max(axis=1)
+            model[GENERIC, lanes, lanes] += 1
+            model[:, lanes] = np.maximum(model[:, lanes], released[:, None])
+        elif kind == "pass":
+            others = np.arange(32 * int(random.integers(3)), 96)[:32]
+            clocks.acquire(lanes, clocks.release(others))
+            released = model[:, others].max(axis=1)
+            model[GENERIC, others, others] += 1
+            model[:, lanes] = np.maximum(model[:, lanes], released[:, None])
+        elif kind == "reach":
+            column, value = int(random.choice(columns)), int(random.integers(1, 9))
+            clocks.reach(lanes, column, value)
+            model[GENERIC, lanes, column] = np.maximum(model[GENERIC, lanes, column], value)
+        elif kind == "fence":
+            clocks.fence_proxy(lanes)
+            model[SEEN, lanes, lanes] = model[GENERIC, lanes, lanes]
+            model[GENERIC, lanes, lanes] += 1
+        assert np.array_equal(clocks.table[:, :, : clocks.used], model)
+        assert np.array_equal(clocks.own, model[GENERIC, own, own])
+    assert clocks.alike.any() or seed

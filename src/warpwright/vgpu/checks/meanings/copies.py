@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from warpwright.vgpu.checks.knowledge import Knowledge, Row, meaning
-from warpwright.vgpu.checks.memory.accesses import NEVER, Cells
+from warpwright.vgpu.checks.memory.accesses import NEVER
+from warpwright.vgpu.checks.memory.cells import Cells
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
 from warpwright.vgpu.checks.order.clocks import GENERIC
 from warpwright.vgpu.checks.rules import EVIDENCE
@@ -65,30 +66,23 @@ def signals(known: Knowledge, op: Op, place: int) -> None:
 
 def _read(known: Knowledge, op: Op, cells: Cells) -> None:
     lane = known.lane(op)
-    if not known.judge(known.shared, cells, lane, op.inst.index, write=False, engine=True):
-        known.find("uninitialised", (known.step("reads", op.inst.index, lane),), "nobody has written there")
     group = known.counts.get(("bulk", lane), 0) + 1
     access = known.accesses.one(known.column("bulk read", lane), group, True, op.inst.index, lane)
-    known.shared.read(cells, access)
+    if not known.touch(known.shared, cells, lane, op.inst.index, access, write=False, engine=True):
+        known.find("uninitialised", (known.step("reads", op.inst.index, lane),), "nobody has written there")
     known.bulk_reads[lane] = group, op.inst.index
 
 
 def _write(known: Knowledge, op: Op, cells: Cells) -> int:
     lane = known.lane(op)
-    known.judge(known.shared, cells, lane, op.inst.index, write=True, engine=True)
-    if np.count_nonzero(known.mbarrier_words[_words(known, cells)]):
-        known.check_overwrite(cells * known.footprints.cell // BARRIER_BYTES, lane, op.inst.index)
     access = known.accesses.one(0, NEVER, True, op.inst.index, lane)
-    known.shared.write(cells, access)
-    return access
-
-
-def _words(known: Knowledge, cells: Cells) -> slice:
-    """Returns the words of 8 bytes that a span of cells lies in."""
-    if not len(cells):
-        return slice(0)
+    known.touch(known.shared, cells, lane, op.inst.index, access, write=True, engine=True)
     width = known.footprints.cell
-    return slice(int(cells[0]) * width // BARRIER_BYTES, ((int(cells[-1]) + 1) * width - 1) // BARRIER_BYTES + 1)
+    for first, end in cells.runs.tolist():
+        words = slice(first * width // BARRIER_BYTES, (end * width - 1) // BARRIER_BYTES + 1)
+        if np.count_nonzero(known.mbarrier_words[words]):
+            known.check_overwrite(cells.numbers * width // BARRIER_BYTES, lane, op.inst.index)
+    return access
 
 
 @meaning("cp.async.bulk.commit_group")
@@ -113,10 +107,9 @@ def lane_copy(known: Knowledge, row: Row) -> None:
         op = known.op()
         lane = known.lane(op)
         cells = known.footprints.span(*known.footprints.place(op, "dst_mem"), op["size"])
-        known.judge(known.shared, cells, lane, op.inst.index, write=True)
         part = known.counts.get(("copies", lane), 0) + 1
         access = known.accesses.one(known.column("copies", lane), part, False, op.inst.index, lane)
-        known.shared.write(cells, access)
+        known.touch(known.shared, cells, lane, op.inst.index, access, write=True)
         epoch = known.column("copies", lane), part
         known.contexts.issue(op.number, lane, epoch, epoch, False)
 

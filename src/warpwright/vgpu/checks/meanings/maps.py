@@ -57,12 +57,10 @@ def fence_proxy(known: Knowledge, row: Row) -> None:
 def _inside(known: Knowledge, op: Op, name: str, write: bool) -> None:
     lane = known.lane(op)
     cells = known.footprints.span(*known.footprints.place(op, name), MAP_BYTES)
-    known.judge(known.shared, cells, lane, op.inst.index, write=write)
     access = known.accesses.one(lane, int(known.clocks.table[0, lane, lane]), False, op.inst.index, lane)
+    known.touch(known.shared, cells, lane, op.inst.index, access, write=write)
     if write:
-        known.check_overwrite(cells * known.footprints.cell // BARRIER_BYTES, lane, op.inst.index)
-        return known.shared.write(cells, access)
-    known.shared.read(cells, access)
+        known.check_overwrite(cells.numbers * known.footprints.cell // BARRIER_BYTES, lane, op.inst.index)
 
 
 def _outside(known: Knowledge, op: Op) -> None:

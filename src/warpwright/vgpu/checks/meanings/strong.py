@@ -33,7 +33,7 @@ def strong_access(known: Knowledge, row: Row, kind: Kind, lanes: Lanes, places: 
     else:
         columns, values = lanes, known.clocks.now(lanes)
         ids = known.accesses.add(columns, values, False, row.inst, lanes, STRONG_READ).repeat(len(cells) // len(lanes))
-    known.shared.read(cells, ids)
+    known.shared.read_lanes(cells, ids)
     if known.facts.synchronises:
         synchronise(known, kind, zip(lanes.tolist(), places.tolist(), columns, values, strict=True), row.inst)
     return empty, who

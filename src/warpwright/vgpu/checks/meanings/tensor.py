@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpwright.vgpu.checks.knowledge import Knowledge, Row, meaning
+from warpwright.vgpu.checks.knowledge import WAIT_LOADS, WAIT_STORES, Knowledge, Row, meaning
 from warpwright.vgpu.checks.meanings import registers
-from warpwright.vgpu.checks.memory.accesses import Cells
+from warpwright.vgpu.checks.memory.accesses import Acquired
+from warpwright.vgpu.checks.memory.cells import Cells
 from warpwright.vgpu.checks.memory.footprints import COPIES
 from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, join
 from warpwright.vgpu.engines.op import Op
@@ -30,29 +31,29 @@ def tensor_op(known: Knowledge, row: Row) -> None:
         for cells in prints.shared_reads:
             _operand(known, cells, lane, row.inst, access)
         for cells in prints.tensor_reads:
-            if not _judge(known, cells, lane, row.inst, False, after):
+            if not _touch(known, cells, lane, row.inst, access, False, after):
                 _unwritten(known, row.inst, lane, "reads")
-            known.tensor.read(cells, access)
         adds = not prints.begins and "idesc" in op
         for cells in prints.accumulators:
             if prints.begins:
                 _lost(known, cells, op, prints.pipe)
-            if not _judge(known, cells, lane, row.inst, True, after) and adds:
+            if not _touch(known, cells, lane, row.inst, access, True, after) and adds:
                 _unwritten(known, row.inst, lane, "adds to")
-            known.tensor.write(cells, access)
 
 
 def _ordered_after(known: Knowledge, op: Op, pipe: str) -> tuple[int, ...]:
     """Returns the columns of the pipelines that an operation is ordered after without synchronisation, its own first
     (PTX ISA 9.1 section 9.7.16.6): MMAs after copies and shifts, shifts after MMAs."""
     own = known.column(pipe, op.rank)
-    others = known.pipes[op.rank] if op.inst.name == "tcgen05.shift" else (COPIES,) if pipe != COPIES else ()
+    if pipe != COPIES:
+        return own, known.column(COPIES, op.rank)
+    others = known.pipes[op.rank] if op.inst.name == "tcgen05.shift" else ()
     return own, *(known.column(other, op.rank) for other in others)
 
 
 def _lost(known: Knowledge, cells: Cells, op: Op, pipe: str) -> None:
     """A sum overwrites another sum that no commit has covered: no thread can have read that one."""
-    rows, writers = known.accesses.rows, known.tensor.writer[cells]
+    rows, writers = known.accesses.rows, known.tensor.writer[cells.numbers]
     column, since = known.column(pipe, op.rank), known.committed.get(op.rank, {}).get(pipe, 0)
     for access in np.unique(writers[writers >= 0]).tolist():
         if rows["column"][access] == column and rows["value"][access] > since:
@@ -60,15 +61,16 @@ def _lost(known: Knowledge, cells: Cells, op: Op, pipe: str) -> None:
             return
 
 
-def _judge(known: Knowledge, cells: Cells, lane: int, inst: int, write: bool, pipes: tuple[int, ...] = ()) -> bool:
-    """Judge an access of tensor memory: other threads' accesses need tcgen05.fence on both sides."""
-    return known.judge(known.tensor, cells, lane, inst, write, pipes=pipes, acquired=known.acquired[lane // 32])
+def _touch(
+    known: Knowledge, cells: Cells, lane: int, inst: int, access: int, write: bool, pipes: tuple[int, ...] = ()
+) -> bool:
+    """Judge and store an access of tensor memory: other threads' accesses need tcgen05.fence on both sides."""
+    return known.touch(known.tensor, cells, lane, inst, access, write, pipes=pipes, acquired=known.acquired[lane // 32])
 
 
 def _operand(known: Knowledge, cells: Cells, lane: int, inst: int, access: int) -> None:
-    if not known.judge(known.shared, cells, lane, inst, write=False, engine=True):
+    if not known.touch(known.shared, cells, lane, inst, access, write=False, engine=True):
         _unwritten(known, inst, lane, "reads")
-    known.shared.read(cells, access)
 
 
 def _unwritten(known: Knowledge, inst: int, lane: int, what: str) -> None:
@@ -81,8 +83,7 @@ def alloc(known: Knowledge, row: Row) -> None:
     op, lanes = known.op(), row.lanes[:1]
     cells = known.footprints.span(*known.footprints.place(op, "dst"), 4)
     ids = known.accesses.add(lanes, known.clocks.now(lanes), False, row.inst, lanes)
-    known.judge(known.shared, cells, int(lanes[0]), row.inst, write=True)
-    known.shared.write(cells, int(ids[0]))
+    known.touch(known.shared, cells, int(lanes[0]), row.inst, int(ids[0]), write=True)
     known.allocs[op.rank] = int(ids[0])
 
 
@@ -94,8 +95,7 @@ def dealloc(known: Knowledge, row: Row) -> None:
     cells = known.footprints.columns(op.rank, op["taddr"] & 0xFFFF, op["ncols"] & 0xFFFF_FFFF)
     now = int(known.clocks.now(row.lanes[:1])[0])
     known.frees.append(known.accesses.one(lane, now, False, row.inst, lane))
-    known.judge(known.tensor, cells, lane, row.inst, write=True)
-    known.tensor.write(cells, known.frees[-1])
+    known.touch(known.tensor, cells, lane, row.inst, known.frees[-1], write=True)
     other = known.allocs.get(op.rank ^ 1) if op.inst["group"].endswith("2") else None
     if other is not None and known.accesses.unknown(np.array([other]), lane).any():
         known.find_pair("tmem-pair", other, row.inst, lane, "nothing orders them")
@@ -110,9 +110,7 @@ def commit(known: Knowledge, row: Row) -> None:
         lane = known.lane(op)
         counts = known.issued_ops.get(lane, {})
         known.committed.setdefault(op.rank, {}).update(counts)
-        issuer, clock = known.last_mma.get(lane), known.clocks.blank()
-        if issuer is not None:
-            clock[:, : issuer.shape[1]] = issuer
+        clock = known.clocks.widened(known.last_mma.get(lane))
         for pipe, number in counts.items():
             clock[:, known.column(pipe, op.rank)] = number
         knows = known.clocks.of(lane)[GENERIC]  # a wait that follows is not part of it
@@ -128,22 +126,22 @@ def move(known: Knowledge, row: Row) -> None:
     store, lane = inst.name == "tcgen05.st", int(row.lanes[0])
     kind = "tensor stores" if store else "tensor loads"
     cells = known.footprints.quarter(inst, row.warp, row.b)
-    written = _judge(known, cells, lane, row.inst, store)
-    access = known.accesses.one(known.column(kind, row.warp), known.count(kind, row.warp), True, row.inst, lane)
-    if store:
-        return known.tensor.write(cells, access)
-    if not written:
-        _unwritten(known, row.inst, lane, "reads")
-    known.loads[row.warp, row.inst] = known.counts[kind, row.warp]
-    return known.tensor.read(cells, access)
+    column, number = known.column(kind, row.warp), known.count(kind, row.warp)
+    known.moves[int(store), row.warp] = column, number
+    access = known.accesses.one(column, number, True, row.inst, lane)
+    written = _touch(known, cells, lane, row.inst, access, store)
+    if not store:
+        known.loads[row.warp, row.inst] = number
+        if not written:
+            _unwritten(known, row.inst, lane, "reads")
 
 
-@meaning("tcgen05.wait::ld", "tcgen05.wait::st")
+@meaning("tcgen05.wait::ld", compiled=WAIT_LOADS)
+@meaning("tcgen05.wait::st", compiled=WAIT_STORES)
 def wait_move(known: Knowledge, row: Row) -> None:
-    kind = "tensor stores" if known.insts[row.inst].name.endswith("st") else "tensor loads"
-    count = known.counts.get((kind, row.warp), 0)
-    if count:
-        known.clocks.reach(row.lanes, known.column(kind, row.warp), count)
+    column, number = known.moves[int(known.insts[row.inst].name.endswith("st")), row.warp].tolist()
+    if number:
+        known.clocks.reach(row.lanes, column, number)
 
 
 @meaning("tcgen05.fence::before_thread_sync")
@@ -155,7 +153,7 @@ def fence_before(known: Knowledge, row: Row) -> None:
 @meaning("tcgen05.fence::after_thread_sync")
 def fence_after(known: Knowledge, row: Row) -> None:
     """The thread's next operations on tensor memory are ordered after what barriers and waits have passed on."""
-    known.acquired[row.warp] = known.clocks.table[SEEN, row.lanes, : known.clocks.used].max(axis=0)
+    known.acquired[row.warp] = Acquired(known.clocks.table[SEEN, row.lanes, : known.clocks.used].max(axis=0))
 
 
 @meaning("wgmma.mma_async")
@@ -178,7 +176,7 @@ def wgmma(known: Knowledge, row: Row) -> None:
         if new:
             _operand(known, cells, lane, row.inst, access)
         else:
-            known.judge(known.shared, cells, lane, row.inst, write=False, engine=True)
+            known.touch(known.shared, cells, lane, row.inst, access, write=False, engine=True)
 
 
 def _begin_group(known: Knowledge, row: Row, first: int, group: int) -> None:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.knowledge import BITS, Knowledge, Row, meaning
+from warpwright.vgpu.checks.knowledge import BITS, READ, SYNC, WRITTEN, Knowledge, Row, meaning
 from warpwright.vgpu.checks.meanings import registers as register_state
 from warpwright.vgpu.checks.meanings.strong import strong_access, synchronise
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
 from warpwright.vgpu.checks.order.access_kinds import WEAK, fence_of, is_strong
 from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, Named
-from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, Clock, Lanes, join
+from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, Clock, Lanes, join, slice_of
 from warpwright.vgpu.checks.rules import EVIDENCE
 from warpwright.vgpu.jit.sync import BAR_ARRIVE
 from warpwright.vgpu.program.program import Inst
 
 __all__: list[str] = []
 
-_WRITES = ("st", "st.mmio", "stmatrix", "wmma.store")
 
-
-@meaning("ld", "ldu", "ld.mmio", "st", "st.mmio", "ldmatrix", "stmatrix", "wmma.load", "wmma.store")
+@meaning("ld", "ldu", "ld.mmio", "ldmatrix", "wmma.load", compiled=READ)
+@meaning("st", "st.mmio", "stmatrix", "wmma.store", compiled=WRITTEN)
 def access(known: Knowledge, row: Row) -> None:
     """Accesses of shared memory, one a lane."""
     inside = row.places >= 0
@@ -35,10 +36,10 @@ def access(known: Knowledge, row: Row) -> None:
     if known.facts.strong[row.inst]:
         _strong(known, row, lanes, places)
         return
-    write = known.insts[row.inst].name in _WRITES
+    write = known.insts[row.inst].traits.access == "write"
     _note_remote(known, row, places, lanes)
     known.storing = _values(known, row, inside)
-    seen = known.shared.lanes(places, lanes, row.a, known.footprints.shift, row.inst, write, known.mbarrier_words)
+    seen = known.shared.lanes(row.table, row.warp, row.a, row.inst, write)
     if not seen:
         _findings(known, row, lanes, places, write)
     elif seen > 1 and not write:
@@ -69,7 +70,7 @@ def _findings(known: Knowledge, row: Row, lanes: Lanes, places: Lanes, write: bo
         return known.shared.write(cells, ids)
     if not written:
         _uninitialised(known, row, known.shared.writer[cells] < 0, who)
-    known.shared.read(cells, ids)
+    known.shared.read_lanes(cells, ids)
 
 
 def _outside(known: Knowledge, row: Row, outside: NDArray[np.bool_]) -> None:
@@ -123,8 +124,9 @@ def _note_remote(known: Knowledge, row: Row, places: Lanes, lanes: Lanes) -> Non
     """Store the last use that a lane made of another CTA's shared memory."""
     if known.cluster.ranks == 1:
         return
+    low = row.warp // known.cluster.per_cta * known.cluster.shared_stride
     ranks = places // known.cluster.shared_stride
-    for i in np.flatnonzero(ranks != row.warp // known.cluster.per_cta).tolist():
+    for i in np.flatnonzero((places < low) | (places >= low + known.cluster.shared_stride)).tolist():
         known.check_entry(int(lanes[i]), int(ranks[i]), row.inst)
         known.remote_uses[int(ranks[i]), row.inst, int(lanes[i])] = int(known.clocks.now(lanes[i : i + 1])[0])
 
@@ -133,17 +135,18 @@ def _note_remote(known: Knowledge, row: Row, places: Lanes, lanes: Lanes) -> Non
 def fence_proxy(known: Knowledge, row: Row) -> None:
     if known.globals.fences and not known.insts[row.inst]["space"].startswith("shared"):
         known.contexts.fences += known.contexts.points(row.lanes)
-    own = [known.columns.get(("copies", lane), lane) for lane in row.lanes.tolist()]
-    known.late_fences.update(zip(row.lanes.tolist(), known.clocks.table[GENERIC, row.lanes].copy(), strict=True))
-    for lane in row.lanes.tolist() if known.shared_flags.own else ():
+    lanes, copies = row.lanes.tolist(), known.columns.get("copies")
+    known.late_fences.update(dict.fromkeys(lanes, known.clocks.snapshot(row.warp)))
+    for lane in lanes if known.shared_flags.own else ():
         known.shared_flags.fence_proxy(lane)
-    known.clocks.fence_proxy(row.lanes, np.array(own, np.int64))
+    columns = np.array([copies.get(lane, lane) for lane in lanes], np.int64) if copies else None
+    known.clocks.fence_proxy(row.lanes, columns)
 
 
 @meaning("fence.mbarrier_init")
 def fence_init(known: Knowledge, row: Row) -> None:
     """The lanes' initialisations are released, for a relaxed arrival too, and the async proxy sees them."""
-    known.clocks.fence_proxy(row.lanes, row.lanes)
+    known.clocks.fence_proxy(row.lanes)
     for lane in row.lanes.tolist():
         clock = known.clocks.blank()
         clock[:, lane] = known.clocks.table[SEEN, lane, lane]
@@ -170,10 +173,9 @@ def wait_grids(known: Knowledge, row: Row) -> None:
         known.clocks.reach(row.lanes, known.contexts.grid, 1)
 
 
-@meaning("bar.warp.sync")
+@meaning("bar.warp.sync", compiled=SYNC)
 def warp_sync(known: Knowledge, row: Row) -> None:
-    if len(row.lanes) > 1:
-        known.clocks.acquire(row.lanes, known.clocks.release(row.lanes))
+    known.clocks.sync(row.lanes)
 
 
 @meaning(
@@ -192,7 +194,7 @@ def named(known: Knowledge, row: Row) -> None:
         first = known.step("arrives in the round before", unknown.inst, unknown.lane)
         second = known.step("arrives", row.inst, int(row.lanes[0]))
         known.find("barrier-count", (first, second), f"barrier {row.a}: nothing orders the second after the first")
-    bar.settle(known.clocks, known.running_threads(rank))
+    bar.settle(known.clocks, bar.count or known.running_threads(rank))
 
 
 @meaning("barrier.cluster.arrive")
@@ -241,15 +243,13 @@ def update(known: Knowledge, row: Row) -> None:
     silent = "relaxed" in inst.opcode or not inst.name.startswith("mbarrier.arrive")
     drops = "drop" in inst.name
     _note_remote(known, row, row.places, row.lanes)
-    for place in dict.fromkeys(row.places.tolist()):
-        chosen = row.places == place
-        lanes, packed = row.lanes[chosen], row.packed[chosen]
+    for place, lanes, packed in _by_place(row):
         mbarrier = _live(known, place, row.inst, lanes)
         if mbarrier is None:
             continue
-        apart = not silent and int((packed & 0xFFFFF).sum()) > mbarrier.pending  # some arrive when the phase is over
+        apart = not silent and sum(word & 0xFFFFF for word in packed) > mbarrier.pending  # some arrive after the phase
         clock = None if silent or apart else known.clocks.release(lanes)
-        for lane, word in zip(lanes.tolist(), packed.tolist(), strict=True):
+        for lane, word in zip(lanes.tolist(), packed, strict=True):
             count = word & 0xFFFFF
             mbarrier.expected -= count if drops else 0
             clock = known.clocks.release(np.array([lane])) if apart else clock
@@ -263,15 +263,25 @@ def update(known: Knowledge, row: Row) -> None:
 @meaning("mbarrier.test_wait", "mbarrier.test_wait.parity", "mbarrier.try_wait", "mbarrier.try_wait.parity")
 def wait(known: Knowledge, row: Row) -> None:
     relaxed = "relaxed" in known.insts[row.inst].opcode
-    for place in dict.fromkeys(row.places.tolist()):
-        chosen = row.places == place
-        lanes, parity = row.lanes[chosen], int(row.packed[chosen][0]) & 1
-        _check_parity(known, row)
+    for place, lanes, packed in _by_place(row):
+        if max(packed) > 1:
+            _check_parity(known, row)
         mbarrier = _live(known, place, row.inst, lanes)
         if mbarrier is not None:
-            mbarrier.wait(known.clocks, lanes, row.inst, not relaxed, parity)
+            mbarrier.wait(known.clocks, lanes, row.inst, not relaxed, packed[0] & 1)
             known.unmet[row.warp].add(mbarrier)
             known.uncommitted[row.warp].add(mbarrier)
+
+
+def _by_place(row: Row) -> Iterator[tuple[int, Lanes, list[int]]]:
+    """Yields places, with the lanes that use each and their packed operands."""
+    places, packed = row.places.tolist(), row.packed.tolist()
+    if places.count(places[0]) == len(places):
+        yield places[0], row.lanes, packed
+        return
+    for place in dict.fromkeys(places):
+        chosen = row.places == place
+        yield place, row.lanes[chosen], row.packed[chosen].tolist()
 
 
 def _check_parity(known: Knowledge, row: Row) -> None:
@@ -284,7 +294,7 @@ def _check_parity(known: Knowledge, row: Row) -> None:
 def _live(known: Knowledge, place: int, inst: int, lanes: Lanes) -> Mbarrier | None:
     """Returns the mbarrier at a place. The lanes must know of its initialisation."""
     mbarrier = known.mbarriers.get(place)
-    if mbarrier is not None and not mbarrier.known[lanes].all():
+    if mbarrier is not None and not mbarrier.known[slice_of(lanes)].all():
         late = known.accesses.unknown(np.full(len(lanes), mbarrier.init), lanes)
         mbarrier.known[lanes] = ~late
         for lane in lanes[late].tolist()[:1]:

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from warpwright.vgpu.checks.memory.cells import Cells, cells_of
 from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, Clocks
 from warpwright.vgpu.jit.runtime import function
 
-__all__ = ["ATOMIC", "ENGINE", "NEVER", "STRONG_READ", "WRITE", "Accesses", "Cells", "Ids", "Shadow"]
+__all__ = ["ATOMIC", "ENGINE", "NEVER", "STRONG_READ", "WRITE", "Accesses", "Acquired", "Ids", "Shadow", "SharedShadow"]
 
 NEVER = 1 << 40  # the value of an access that is not complete: no lane knows of it
 Ids = NDArray[np.int64]
-Cells = NDArray[np.int64]
 Words = NDArray[np.bool_]
 _FIELDS = {"column": np.int32, "value": np.int64, "machine": np.bool_, "lane": np.int32, "atomic": np.int8,
            "inst": np.int32}  # fmt: skip
-_FEW, _MANY = 1024, 1 << 16
+_FEW, _MANY = 1 << 17, 1 << 16
 WRITE, ENGINE, ATOMIC = 1, 2, 4  # of an access, for `shadow.ll`
 STRONG_READ = 2  # of ``atomic``
 _ATOMICS_ONLY, _REMEMBER = 8, 16  # only atomic reads before it count; judge nothing
-_NODES = 11  # the word of the frame with the number of nodes
+_NODES, _COUNT = 11, 13  # the words of the frame with the number of nodes, and of accesses
 _FULL, _DONE = 4, 3  # no room for nodes; the bit from which on the number of finished lanes is stored
+_WARP = 32
+
+
+class Acquired:
+    """What tcgen05.fence made visible to a warp: ``values`` of columns, at host address ``where``."""
+
+    __slots__ = ("values", "where")
+
+    def __init__(self, values: NDArray[np.uint32]) -> None:
+        self.values, self.where = values, values.ctypes.data
 
 
 class Accesses:
@@ -35,23 +44,27 @@ class Accesses:
     def __init__(self, clocks: Clocks) -> None:
         self.clocks = clocks
         self.rows: dict[str, NDArray[Any]] = {name: np.zeros(_FEW, dtype) for name, dtype in _FIELDS.items()}
-        self.count = 0
-        self.atomics = False
+        self._room, self.atomics = _FEW, False
         self.readers: list[NDArray[np.int32]] = []  # of all shadows
         self._nodes = np.zeros((2, _MANY), np.int32)
-        self._frame = np.zeros(13, np.int64)
+        self._frame = np.zeros(14, np.int64)
         self._framed: NDArray[np.uint32] | None = None
+        self.where = self._frame.ctypes.data
+        self._access = function("shadow_access")
 
-    def frame(self) -> int:
-        """Returns the address of the frame: what `shadow.ll` reads of clocks, accesses and sets."""
+    @property
+    def count(self) -> int:
+        """The number of accesses."""
+        return self._frame.item(_COUNT)
+
+    def update_frame(self) -> None:
+        """Update the frame: what `shadow.ll` reads of clocks, accesses and sets."""
         if self._framed is not self.clocks.table:
             self._frame[:3] = self.clocks.where
             self._frame[3:9] = [self.rows[name].ctypes.data for name in _FIELDS]
             self._frame[9:11] = [nodes.ctypes.data for nodes in self._nodes]
             self._frame[12] = self._nodes.shape[1]
             self._framed = self.clocks.table
-            self._address = self._frame.ctypes.data
-        return self._address
 
     def grow(self) -> None:
         """Make room for nodes of sets: free the nodes that no cell leads to, or double the room."""
@@ -94,22 +107,23 @@ class Accesses:
 
     def one(self, column: int, value: int, machine: bool, inst: int, lane: int) -> int:
         """Add an access. Returns its number."""
-        first = self.reserve(1)
-        for name, given in zip(_FIELDS, (column, value, machine, lane, False, inst), strict=True):
-            self.rows[name][first] = given
-        return first
+        self.make_room(1)
+        self.update_frame()
+        found: int = self._access(self.where, column, value, machine, inst, lane)
+        return found
 
     def reserve(self, count: int) -> int:
         """Reserve numbers for accesses. Returns the first."""
-        first, self.count = self.count, self.count + count
-        while self.count > len(self.rows["lane"]):
-            self.rows = {name: np.concatenate([row, np.zeros_like(row)]) for name, row in self.rows.items()}
-            self._framed = None
+        self.make_room(count)
+        first = self.count
+        self._frame[_COUNT] = first + count
         return first
 
-    def complete(self, ids: Iterable[int], value: int) -> None:
-        """Accesses that were in flight complete at ``value`` of their column."""
-        self.rows["value"][list(ids)] = value
+    def make_room(self, count: int) -> None:
+        """Make room for accesses."""
+        while self._frame.item(_COUNT) + count > self._room:
+            self.rows = {name: np.concatenate([row, np.zeros_like(row)]) for name, row in self.rows.items()}
+            self._room, self._framed = 2 * self._room, None
 
     def unknown(self, ids: Ids, lanes: Ids | int) -> NDArray[np.bool_]:
         """Returns which accesses the lanes do not know to be over."""
@@ -123,13 +137,13 @@ class Accesses:
         hidden: NDArray[np.bool_] = late & ~self.rows["machine"][ids]
         return hidden
 
-    def unacquired(self, ids: Ids, lanes: Ids, acquired: NDArray[np.uint32] | None) -> NDArray[np.bool_]:
+    def unacquired(self, ids: Ids, lanes: Ids, acquired: Acquired | None) -> NDArray[np.bool_]:
         """Which accesses of other warps to tensor memory the warp of the lanes has not acquired up with a fence."""
         if acquired is None:
             return np.zeros(len(ids), np.bool_)
-        columns, values = self.rows["column"][ids], self.rows["value"][ids]
+        columns, values, known = self.rows["column"][ids], self.rows["value"][ids], acquired.values
         apart = self.rows["lane"][ids] // 32 != lanes // 32
-        missed: NDArray[np.bool_] = apart & (np.append(acquired, 0)[np.minimum(columns, len(acquired))] < values)
+        missed: NDArray[np.bool_] = apart & (np.append(known, 0)[np.minimum(columns, len(known))] < values)
         return missed
 
     def members(self, cell: int) -> list[int]:
@@ -149,45 +163,35 @@ class Shadow:
         self.writer = np.full(cells, -1, np.int32)
         self.readers = np.zeros(cells, np.int32)
         accesses.readers.append(self.readers)
-        self.where = self.writer.ctypes.data, self.readers.ctypes.data, cells
-        self._quiet, self._read, self._lanes = map(function, ("shadow_quiet", "shadow_read", "shadow_lanes"))
+        given = [accesses.where, self.writer.ctypes.data, self.readers.ctypes.data, cells]
+        self._words = np.array([*given, 0, 0], np.int64)  # a shadow of `shadow.ll`
+        self.where = self._words.ctypes.data
+        self._touch, self._read = function("shadow_touch"), function("shadow_read")
 
-    def quiet(
-        self, cells: Cells, lane: int, flags: int, pipe: int = -1, acquired: NDArray[np.uint32] | None = None
+    def touch(
+        self,
+        cells: Cells,
+        lane: int,
+        flags: int,
+        pipe: int = -1,
+        acquired: Acquired | None = None,
+        access: int = -1,
     ) -> int:
-        """Returns 0 if an access of a lane to cells is unordered with one before it, else 1, or 3 if a cell was never
-        written (`shadow.ll`)."""
-        known = (0, 0) if acquired is None else (acquired.ctypes.data, len(acquired))
-        frame, flags = self.accesses.frame(), self._flags(flags)
-        found: int = self._quiet(frame, *self.where, cells.ctypes.data, len(cells), lane, flags, pipe, *known)
-        return found
+        """Judge an access of a lane. Returns 0 if it is unordered with one before it, else 1, or 3 if a cell was never
+        written; then store it under the number ``access``, unless that is below 0 (`shadow.ll`)."""
+        self.accesses.update_frame()
+        where, count = (0, 0) if acquired is None else (acquired.where, len(acquired.values))
+        flags = self.flags(flags)
+        found: int = self._touch(self.where, cells.where, cells.count, lane, flags, pipe, where, count, access)
+        if found & _FULL:
+            self.read(cells, access)
+        return found & 3
 
-    def _flags(self, flags: int) -> int:
+    def flags(self, flags: int) -> int:
         """A read is ordered against atomic accesses, which are stored among the reads."""
         return flags | _ATOMICS_ONLY if self.accesses.atomics and not flags & WRITE else flags
 
-    def lanes(self, places: Ids, lanes: Ids, nbytes: int, cell: int, inst: int, write: bool, mbarriers: Words) -> int:
-        """Judge and store accesses of lanes, ``nbytes`` each at a place. Returns what `quiet` does; if that is 0,
-        stores nothing. ``cell``: the logarithm of a cell's bytes; ``mbarriers``: the words of 8 bytes where mbarriers
-        live, which a write may not touch."""
-        first, done, flags = self.accesses.reserve(len(lanes)), 0, self._flags(int(write))
-        found = left = self._some(places, lanes, nbytes, cell, first, inst, flags, mbarriers)
-        while left & _FULL:
-            done += left >> _DONE
-            self.accesses.grow()
-            left = self._some(
-                places[done:], lanes[done:], nbytes, cell, first + done, inst, flags | _REMEMBER, mbarriers
-            )
-        return found & 3
-
-    def _some(
-        self, places: Ids, lanes: Ids, nbytes: int, cell: int, id: int, inst: int, flags: int, mbarriers: Words
-    ) -> int:
-        given = places.ctypes.data, len(lanes), lanes.ctypes.data, nbytes, cell, id, inst, flags, mbarriers.ctypes.data
-        found: int = self._lanes(self.accesses.frame(), *self.where, *given)
-        return found
-
-    def before(self, cells: Cells, lanes: Ids | int, write: bool, atomic: bool = False) -> tuple[Ids, Ids]:
+    def before(self, cells: Ids, lanes: Ids | int, write: bool, atomic: bool = False) -> tuple[Ids, Ids]:
         """Returns pairs (access, lane) that an access of ``lanes`` to ``cells`` must be ordered after: writes, for a
         write reads too; for an atomic access only those that are not atomic."""
         ids, who = self._pairs(cells, lanes, write)
@@ -202,7 +206,7 @@ class Shadow:
         updates = self.accesses.rows["atomic"][every] == 1
         return np.append(every[updates], ids), np.append(by[updates], who)
 
-    def _pairs(self, cells: Cells, lanes: Ids | int, write: bool) -> tuple[Ids, Ids]:
+    def _pairs(self, cells: Ids, lanes: Ids | int, write: bool) -> tuple[Ids, Ids]:
         written = _pairs(self.writer[cells], lanes, -1)
         if not write:
             return written
@@ -216,28 +220,56 @@ class Shadow:
         ids, who = (np.concatenate(part) for part in zip(*pairs, strict=True)) if len(pairs) > 1 else written
         return ids, who
 
-    def unread(self, cells: Cells) -> Ids:
+    def unread(self, cells: Ids) -> Ids:
         """Returns the last writes of cells that were not read since."""
         found: Ids = np.unique(self.writer[cells[self.readers[cells] == 0]])
         return found
 
-    def write(self, cells: Cells, ids: Ids | int) -> None:
+    def write(self, cells: Ids, ids: Ids | int) -> None:
+        """Store writes; ``ids``: one a cell, or one for all."""
         self.writer[cells] = ids
         self.readers[cells] = 0
 
-    def read(self, cells: Cells, ids: Ids | int) -> None:
-        """Store a read; ``ids``: one a cell, or one for all."""
-        if not isinstance(ids, int):
-            for one in dict.fromkeys(ids.tolist()):
-                self.read(cells[ids == one], one)
-            return
-        done = 0
-        while done < len(cells):
-            some = cells[done:]
-            done += self._read(self.accesses.frame(), *self.where, some.ctypes.data, len(some), ids)
-            if done < len(cells):
-                self.readers[cells[done]]  # raises where a cell lies outside the memory
-                self.accesses.grow()
+    def read(self, cells: Cells, access: int) -> None:
+        """Store a read."""
+        if cells.count and cells.runs.max() > len(self.readers):
+            raise IndexError(f"cells end at {cells.runs.max()}, the memory has {len(self.readers)}")
+        self.accesses.update_frame()
+        while self._read(self.where, cells.where, cells.count, access) < cells.count:
+            self.accesses.grow()
+            self.accesses.update_frame()
+
+    def read_lanes(self, cells: Ids, ids: Ids) -> None:
+        """Store reads, one a cell."""
+        for one in dict.fromkeys(ids.tolist()):
+            self.read(cells_of(cells[ids == one]), one)
+
+
+class SharedShadow(Shadow):
+    """The shadow of a cluster's shared memory. ``shift``: the logarithm of a cell's bytes; ``mbarriers``: the words of
+    8 bytes where mbarriers live, which a thread's write may not touch."""
+
+    def __init__(self, accesses: Accesses, cells: int, shift: int, mbarriers: Words) -> None:
+        super().__init__(accesses, cells)
+        self.mbarriers = mbarriers
+        self._words[4:] = shift, mbarriers.ctypes.data
+        self._lanes = function("shadow_lanes")
+
+    def lanes(self, places: int, warp: int, nbytes: int, inst: int, write: bool) -> int:
+        """Judge and store accesses of a warp's lanes, ``nbytes`` each; ``places``: the host address of 32 places, below
+        0 for lanes that make none. Returns what `touch` does; if that is 0, stores nothing."""
+        self.accesses.make_room(_WARP)
+        flags = self.flags(int(write))
+        found = left = self._some(places, warp, nbytes, inst, flags, 0)
+        while left & _FULL:
+            self.accesses.grow()
+            left = self._some(places, warp, nbytes, inst, flags | _REMEMBER, left >> _DONE)
+        return found & 3
+
+    def _some(self, places: int, warp: int, nbytes: int, inst: int, flags: int, first: int) -> int:
+        self.accesses.update_frame()
+        found: int = self._lanes(self.where, places, _WARP * warp, nbytes, inst, flags, first)
+        return found
 
 
 def _same(values: NDArray[np.int32]) -> bool:

@@ -12,7 +12,8 @@ from warpwright.layout import tmem_cp_map, tmem_ld_map
 from warpwright.layout.tmem import COLUMNS, LANES
 from warpwright.ptx import nodes
 from warpwright.types import of_name
-from warpwright.vgpu.checks.memory.accesses import Cells, Ids
+from warpwright.vgpu.checks.memory.accesses import Ids
+from warpwright.vgpu.checks.memory.cells import Cells, cells_of, joined, span_of
 from warpwright.vgpu.checks.order.access_kinds import accesses_by_lane
 from warpwright.vgpu.checks.order.clocks import Lanes
 from warpwright.vgpu.engines import mma, wgmma
@@ -29,7 +30,7 @@ from warpwright.vgpu.jit.lanes import bits_of
 from warpwright.vgpu.jit.warpgroup import immediates, left_registers
 from warpwright.vgpu.jit.wmma import access_bytes
 from warpwright.vgpu.machine.fabric import ClusterFabric
-from warpwright.vgpu.program.operation import box_count
+from warpwright.vgpu.program.operation import HEAD_WORDS, box_count
 from warpwright.vgpu.program.program import Inst
 
 __all__ = ["BARRIER_BYTES", "COPIES", "Footprints"]
@@ -62,9 +63,12 @@ class Footprints:
         self.shared_cells = self.shared_bytes // self.cell
         self.tensor_ops: dict[tuple[int, ...], TensorCells] = {}
         self.wgmmas: dict[tuple[int, ...], list[Cells]] = {}
+        self.quarters: dict[tuple[int, int, int], Cells] = {}
+        self.written: dict[tuple[int, ...], list[Cells]] = {}
+        self.signalled: dict[tuple[int, ...], list[int]] = {}
         self.tensor_cells = cluster.ranks * COLUMNS * (LANES // LANES_A_CELL) if cluster.launch.has_tmem else 0
 
-    def of_lanes(self, places: Ids, lanes: Lanes, nbytes: int) -> tuple[Cells, Lanes]:
+    def of_lanes(self, places: Ids, lanes: Lanes, nbytes: int) -> tuple[Ids, Lanes]:
         """Returns the cells of an access of ``nbytes`` a lane, and the lane of each."""
         count, first = max(1, nbytes // self.cell), places // self.cell
         if count == 1:
@@ -74,7 +78,7 @@ class Footprints:
     def span(self, rank: int, offset: int, nbytes: int) -> Cells:
         """Returns the cells of some bytes of a CTA. The machine refuses bytes that do not exist."""
         first = (rank * self.stride + offset) // self.cell
-        return np.arange(first, min(first + -(-nbytes // self.cell), self.shared_cells))
+        return span_of(first, min(first + -(-nbytes // self.cell), self.shared_cells))
 
     def place(self, op: Op, name: str) -> tuple[int, int]:
         """Returns CTA and offset of an address operand."""
@@ -90,6 +94,19 @@ class Footprints:
 
     def writes(self, op: Op) -> list[Cells]:
         """Returns the cells of shared memory that a copy writes, for each CTA that it delivers to, in order."""
+        key = self._key(op)
+        if key not in self.written:
+            self.written[key] = self._writes(op)
+        return self.written[key]
+
+    def _key(self, op: Op) -> tuple[int, ...]:
+        """Returns what the target of a copy depends on: its words but the coordinates, and its tensor map."""
+        words, coords = op.key, op.inst.columns.get("coords", range(0))
+        first, end = HEAD_WORDS + coords.start, HEAD_WORDS + coords.stop
+        number = (self.cluster.map_numbers or {}).get(op.number, -1)
+        return number, *words[:first], *words[end:]
+
+    def _writes(self, op: Op) -> list[Cells]:
         name, nbytes = self._target(op)
         if not nbytes:
             return []
@@ -98,8 +115,11 @@ class Footprints:
 
     def barriers(self, op: Op) -> list[int]:
         """Returns the places of the mbarriers that a copy to shared memory completes on, or a commit arrives at."""
-        rank, offset = barrier(self.cluster, op, op["mbar"])
-        return [each * self.stride + offset for each in self._receivers(op, rank)]
+        key = self._key(op)
+        if key not in self.signalled:
+            rank, offset = barrier(self.cluster, op, op["mbar"])
+            self.signalled[key] = [each * self.stride + offset for each in self._receivers(op, rank)]
+        return self.signalled[key]
 
     def _target(self, op: Op) -> tuple[str, int]:
         """Returns the operand of the destination in shared memory, and the bytes that each CTA gets."""
@@ -121,17 +141,19 @@ class Footprints:
         """Returns the cells that the store of a box, or of four rows, reads: its elements inside the tensor."""
         box, (rank, offset) = self._box(op), self.place(op, "src_mem")
         parts = [part_inside(box, at, filter_offsets(op)) if box.rank == len(at) else None for at in starts(op, box)]
-        found = [self._stored(box, part, rank, offset + i * box.row) for i, part in enumerate(parts)]
-        cells: Cells = np.unique(np.concatenate(found))
-        return cells[cells < self.shared_cells]
-
-    def _stored(self, box: Geometry, part: Extents | Lines | None, rank: int, offset: int) -> Cells:
-        if part is None:
+        if parts == [None]:
             return self.span(rank, offset, box.span)
+        found = [self._stored(box, part, rank, offset + i * box.row) for i, part in enumerate(parts)]
+        cells = np.unique(np.concatenate(found))
+        return cells_of(cells[cells < self.shared_cells])
+
+    def _stored(self, box: Geometry, part: Extents | Lines | None, rank: int, offset: int) -> Ids:
+        if part is None:
+            return self.span(rank, offset, box.span).numbers
         phase = offset % box.period
         plan = chunks(box, phase, part)
         places = np.append(plan.shared[:, None] * CHUNK + np.arange(0, CHUNK, self.cell), plan.shared_bytes)
-        cells: Cells = (places + (rank * self.stride + offset - phase)) // self.cell
+        cells: Ids = (places + (rank * self.stride + offset - phase)) // self.cell
         return cells
 
     def _box(self, op: Op) -> Geometry:
@@ -156,7 +178,7 @@ class Footprints:
         lanes, columns = tmem_cp_map(op.inst["shape"], op.inst["multicast"])
         source = copied_bytes(op["desc"], lanes.shape[1], columns * 4 // CHUNK, self.cluster.shared_limit)
         cells = np.unique(source // self.cell)
-        read = [cells + rank * self.stride // self.cell for rank in ranks]
+        read = [cells_of(cells + rank * self.stride // self.cell) for rank in ranks]
         written = [_copied(op.inst["shape"], op.inst["multicast"], rank * COLUMNS + first, low) for rank in ranks]
         return TensorCells(read, [], written, False, COPIES)
 
@@ -177,7 +199,7 @@ class Footprints:
             shared.insert(0, self._matrix(op["a"], descriptor.a, base))
         sums = [self._block(block, base, first) for block in descriptor.layout]
         pipe = f"tensor sums of {descriptor.m}x{descriptor.n} at {op['d'] & 0xFFFFFFFF:#x}"
-        return TensorCells(shared, a_cells, sums, not op["enable_input_d"] & 1, pipe)
+        return TensorCells(joined(shared), joined(a_cells), joined(sums), not op["enable_input_d"] & 1, pipe)
 
     def _block(self, block: Block, base: int, first: int) -> Cells:
         """Returns the cells of a block of an accumulator that starts at a column."""
@@ -190,12 +212,18 @@ class Footprints:
 
     def quarter(self, inst: Inst, warp: int, address: int) -> Cells:
         """Returns the cells that a load or store of a warp accesses, among the 32 lanes of the warp."""
+        key = inst.index, warp, address
+        if key not in self.quarters:
+            self.quarters[key] = self._quarter(inst, warp, address)
+        return self.quarters[key]
+
+    def _quarter(self, inst: Inst, warp: int, address: int) -> Cells:
         rank, inside = divmod(warp, self.cluster.per_cta)
         packed = inst.has("pack::16b") or inst.has("unpack::16b")
         cells = _moved(inst["shape"], int(inst["num"][1:]), inst.number("split"), packed)
         first, lane = rank * COLUMNS + (address & 0xFFFF), 32 * (inside % 4) + (address >> 16 & 31)
-        found: Cells = cells + (first * LANES + lane) // LANES_A_CELL
-        return found[found < (rank + 1) * COLUMNS * (LANES // LANES_A_CELL)]
+        runs = cells.runs + (first * LANES + lane) // LANES_A_CELL
+        return Cells(np.minimum(runs, (rank + 1) * COLUMNS * (LANES // LANES_A_CELL)))
 
     def _rectangle(self, rank: int, first: int, last: int, low: int, high: int) -> Cells:
         """Returns the cells of a rectangle. The machine refuses columns that do not exist."""
@@ -217,13 +245,13 @@ class Footprints:
         form = wgmma.form_of(inst.opcode, bool(left_registers(inst)), immediates(inst))
         mask = (1 << 64) - 1
         matrices = [(b & mask, form.b)] if form.a is None else [(a & mask, form.a), (b & mask, form.b)]
-        return [self._matrix(word, shape, rank) for word, shape in matrices]
+        return joined([self._matrix(word, shape, rank) for word, shape in matrices])
 
 
 @lru_cache(maxsize=512)
 def _rectangle(first: int, last: int, low: int, high: int) -> Cells:
     side = np.arange(low // LANES_A_CELL, -(-high // LANES_A_CELL))
-    return (np.arange(first, last)[:, None] * (LANES // LANES_A_CELL) + side).ravel()
+    return cells_of((np.arange(first, last)[:, None] * (LANES // LANES_A_CELL) + side).ravel())
 
 
 @lru_cache(maxsize=512)
@@ -231,8 +259,7 @@ def _copied(shape: str, multicast: str, first: int, low: int) -> Cells:
     """Returns the cells that tcgen05.cp writes from a column and a lane on."""
     lanes, columns = tmem_cp_map(shape, multicast)
     sides = np.unique((lanes + low) // LANES_A_CELL)
-    cells: Cells = (np.arange(first, first + columns)[:, None] * (LANES // LANES_A_CELL) + sides).ravel()
-    return cells
+    return cells_of((np.arange(first, first + columns)[:, None] * (LANES // LANES_A_CELL) + sides).ravel())
 
 
 @lru_cache(maxsize=512)
@@ -240,8 +267,7 @@ def _moved(shape: str, num: int, split: int, packed: bool) -> Cells:
     """Returns the cells of tcgen05.ld and tcgen05.st, relative to the address."""
     lanes, columns = tmem_ld_map(shape, num, split)
     columns = np.append(2 * columns, 2 * columns + 1) if packed else columns.ravel()
-    cells: Cells = np.unique(columns * (LANES // LANES_A_CELL) + np.resize(lanes, columns.shape) // LANES_A_CELL)
-    return cells
+    return cells_of(np.unique(columns * (LANES // LANES_A_CELL) + np.resize(lanes, columns.shape) // LANES_A_CELL))
 
 
 @lru_cache(maxsize=4096)
@@ -249,7 +275,7 @@ def _cells(descriptor: int, shape: Shape, limit: int, base: int, stride: int, ce
     chunks = np.unique(reads(descriptor, shape, limit))
     per = CHUNK // cell
     one = (chunks[:, None] * per + np.arange(per)).ravel()
-    return np.concatenate([one + (base + cta) * stride // cell for cta in range(shape.ctas)])
+    return cells_of(np.concatenate([one + (base + cta) * stride // cell for cta in range(shape.ctas)]))
 
 
 def _width(inst: Inst) -> int:

@@ -18,7 +18,17 @@ from warpwright.vgpu.checks.findings import Finding, Step
 from warpwright.vgpu.checks.memory.addresses import Addresses
 from warpwright.vgpu.checks.memory.spans import Touches
 from warpwright.vgpu.checks.memory.sweep import meeting, pairs, pieces
-from warpwright.vgpu.checks.order.access_kinds import ASYNC, CLUSTER, CTA, GENERIC, MAP, WEAK, fence_of, kind_of
+from warpwright.vgpu.checks.order.access_kinds import (
+    ASYNC,
+    CLUSTER,
+    CTA,
+    GENERIC,
+    MAP,
+    WEAK,
+    fence_of,
+    kind_of,
+    kinds_of,
+)
 from warpwright.vgpu.checks.order.contexts import Contexts, Point
 from warpwright.vgpu.checks.order.flags import Flags
 from warpwright.vgpu.checks.order.order import Order, Strong
@@ -62,7 +72,7 @@ class Globals:
 
     def __init__(self, launch: Launch, names: Names, off: frozenset[str], depends: Sequence[NDArray[Any]]) -> None:
         self.launch, self.names, self.off, self.depends = launch, names, off, depends
-        self.kinds = [kind_of(inst) for inst in launch.insts]
+        self.kinds = kinds_of(launch.kernel.program)
         self.addresses = Addresses(launch, self.kinds)
         self.synchronises = synchronises(launch.insts)
         self.in_turn = self.synchronises or exchanges(launch.insts)
@@ -93,7 +103,7 @@ class Globals:
         for low, high in awaited:
             yield from self._dependency_findings(touches.select((touches.low < high) & (touches.high > low)))
         write = self.addresses.writes[touches.inst] & (touches.proxy != MAP)
-        touches = touches.select(meeting(touches.low, touches.high, write))
+        touches = touches.select(meeting(touches.low, touches.high, write, self._strong_kinds(touches)))
         if not len(touches.low):
             return
         self._number(touches)
@@ -159,6 +169,13 @@ class Globals:
         write = self.addresses.writes[touches.inst] & (touches.proxy != MAP)
         piece, access = pieces(touches.low, touches.high)
         return pairs(piece, access, time, agent, write, strong)
+
+    def _strong_kinds(self, touches: Touches) -> Ints:
+        """Returns numbers that are equal only for accesses that are morally strong as `_strong_both` has it, or 0."""
+        scopes = self._scopes(touches)
+        clusters = np.where(scopes > CLUSTER, 0, touches.cluster + 1)
+        kinds = clusters << 16 | touches.unit << 8 | scopes << 4 | touches.proxy
+        return np.where(scopes < CLUSTER, 0, kinds)
 
     def _scopes(self, touches: Touches) -> Ints:
         scopes = np.array([kind.scope if kind else WEAK for kind in self.kinds], np.int64)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from warpwright.isa.operands import bits_of
 from warpwright.types import of_name
-from warpwright.vgpu.program.program import Inst
+from warpwright.vgpu.program.program import Inst, Program
 
 __all__ = [
     "ASYNC", "CLUSTER", "CTA", "DEVICE", "GENERIC", "MAP", "SYSTEM", "WEAK", "Kind", "accesses_by_lane", "fence_of",
-    "global_operand", "is_strong", "kind_of", "strong_kind_of",
+    "global_operand", "is_strong", "kind_of", "kinds_of", "strong_kinds",
 ]  # fmt: skip
 
 GENERIC, ASYNC, MAP = range(3)  # proxies: of threads, of engines, of tensor maps
@@ -55,6 +56,18 @@ def strong_kind_of(inst: Inst) -> Kind | None:
         return None
     kind = _access(inst)
     return kind if is_strong(kind) else None
+
+
+@lru_cache(maxsize=8)
+def kinds_of(program: Program) -> list[Kind | None]:
+    """Returns what each instruction may do to global memory, None for nothing."""
+    return [kind_of(inst) for inst in program.insts]
+
+
+@lru_cache(maxsize=8)
+def strong_kinds(program: Program) -> list[Kind | None]:
+    """Returns for each instruction what `strong_kind_of` does."""
+    return [strong_kind_of(inst) for inst in program.insts]
 
 
 def is_strong(kind: Kind | None) -> bool:

@@ -14,14 +14,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, join
+from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, join, slice_of
 
 __all__ = ["Arrival", "Mbarrier", "Named", "Operation", "Whole"]
 
 _REMEMBERED = 32  # operations of a phase
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Operation:
     """An operation on an mbarrier: instruction, lane (-1: an engine's), arrivals, bytes expected and delivered."""
 
@@ -39,9 +39,6 @@ class Arrival(NamedTuple):
     inst: int
     lane: int
     value: int
-
-
-_NONE: Lanes = np.empty(0, np.int64)
 
 
 class Mbarrier:
@@ -75,7 +72,7 @@ class Mbarrier:
         self.ends: deque[Operation] = deque(maxlen=3)
         self.arrivals: dict[int, Arrival] = {}
         self.last_arrivals: dict[int, Arrival] = {}
-        self.witnesses: dict[int, tuple[Lanes, Lanes]] = {}
+        self.witnesses: dict[int, list[tuple[Lanes, Lanes]]] = {}
         self.issued: NDArray[np.uint32] | None = None
 
     def arrive(self, clocks: Clocks, clock: Clock | None, count: int, expect: int, complete: int) -> bool:
@@ -85,9 +82,7 @@ class Mbarrier:
         self.bytes += expect - complete
         if self.pending or self.bytes:
             return False
-        last = clocks.blank()
-        if self.open is not None:
-            last[:, : self.open.shape[1]] = self.open
+        last = clocks.widened(self.open)
         self.phase, self.pending = self.phase + 1, self.expected
         last[GENERIC, self.column] = self.phase
         self.last, self.open = last, None
@@ -97,16 +92,17 @@ class Mbarrier:
         """The lanes see the end of the last phase, and all that was before it."""
         if self.last is not None and acquires:
             clocks.acquire(lanes, self.last)
-        seen = int(self.saw[lanes[0]])
-        if seen == self.phase and self.wait_inst[lanes[0]] == inst and self.phase:
+        first, where = int(lanes[0]), slice_of(lanes)
+        seen = int(self.saw[first])
+        if seen == self.phase and self.wait_inst[first] == inst and self.phase:
             self.repeated = inst
         if self.phase > max(seen, 0) + 1:
-            self.late[int(lanes[0])] = max(seen, 0)
-        self.waited[lanes], self.saw[lanes], self.wait_inst[lanes] = clocks.now(lanes), self.phase, inst
-        self.parity[lanes] = parity
+            self.late[first] = max(seen, 0)
+        self.waited[where], self.saw[where], self.wait_inst[where] = clocks.own[where], self.phase, inst
+        self.parity[where] = parity
         for lane in lanes.tolist() if self.witnesses else ():
             self.witnesses.pop(lane, None)
-        clocks.table[GENERIC, lanes, lanes] += 1
+        clocks.tick(lanes)
 
     def end_phase(self) -> None:
         """A phase is over: only its last operation is remembered."""
@@ -124,8 +120,7 @@ class Mbarrier:
 
     def witness(self, lane: int, columns: Lanes, values: Lanes) -> None:
         """Who knows one of ``values`` of ``columns`` knows of the lane's wait."""
-        before = self.witnesses.get(lane, (_NONE, _NONE))
-        self.witnesses[lane] = np.append(before[0], columns), np.append(before[1], values)
+        self.witnesses.setdefault(lane, []).append((columns, values))
 
     def commit(self, knows: NDArray[np.uint32]) -> None:
         """A commit arrives that a lane issued when it knew this."""
@@ -140,17 +135,19 @@ class Mbarrier:
         before, issued, self.issued = np.flatnonzero(self.saw == self.phase - 1), self.issued, None
         if self.last is None or not len(before):
             return before[:0]
-        last = self.last[GENERIC].copy()
+        last = self.last[GENERIC]
         if issued is not None:
-            width = min(len(last), len(issued))
+            last, width = last.copy(), min(len(last), len(issued))
             last[:width] = np.maximum(last[:width], issued[:width])
         found: Lanes = before[last[before] < self.waited[before]]
         return found[[not self._is_witnessed(lane, last) for lane in found.tolist()]]
 
     def _is_witnessed(self, lane: int, knows: NDArray[np.uint32]) -> bool:
-        columns, values = self.witnesses.get(lane, (_NONE, _NONE))
-        inside = columns < len(knows)
-        return bool((knows[columns[inside]] >= values[inside]).any())
+        for columns, values in self.witnesses.get(lane, ()):
+            inside = columns < len(knows)
+            if (knows[columns[inside]] >= values[inside]).any():
+                return True
+        return False
 
 
 @dataclass(slots=True)
@@ -175,8 +172,8 @@ class Named:
         of: their own arrival may count for that round."""
         lane = int(lanes[0])
         unknown = self._unknown_arrival(clocks.table[GENERIC, lane])
-        self.arrivals[lane] = Arrival(inst, lane, int(clocks.table[GENERIC, lane, lane]))
-        self.clock = join(self.clock, clocks.release(lanes))
+        self.arrivals[lane] = Arrival(inst, lane, int(clocks.own[lane]))
+        self.clock = clocks.release_into(self.clock, lanes)
         if waits:
             self.waiting.append(lanes)
         warp = lane // 32

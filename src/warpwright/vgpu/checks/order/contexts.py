@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.order.clocks import GENERIC, Clocks, Lanes
+from warpwright.vgpu.checks.order.clocks import GENERIC, Clocks, Lanes, Snapshot
 
 __all__ = ["Contexts", "Epochs", "Point"]
 
@@ -38,24 +38,6 @@ class Epochs(NamedTuple):
     known: Ints
 
 
-class _Known(NamedTuple):
-    """What the lanes of a warp knew, or what one lane knew. One row if the lanes differ only in their ``own``
-    columns."""
-
-    rows: NDArray[np.uint32]
-    own: NDArray[np.uint32]
-    first: int
-
-    def of(self, lanes: Ints, columns: Ints) -> Ints:
-        inside = lanes - self.first
-        rows = inside if len(self.rows) > 1 else np.zeros_like(inside)
-        there = np.minimum(columns, self.rows.shape[1] - 1)
-        found = np.where(columns < self.rows.shape[1], self.rows[rows, there], 0).astype(np.int64)
-        mine = (columns >= self.first) & (columns < self.first + 32)
-        found[mine] = self.own[inside[mine], columns[mine] - self.first]
-        return found
-
-
 class Contexts:
     """Contexts of one judged cluster. ``always``: store what lanes knew from the first access on; else from the first
     write on, before which no access of the cluster can race with another. ``depends``: on earlier launches, whose end
@@ -65,9 +47,8 @@ class Contexts:
         self.clocks = clocks
         self.keeps = always or depends
         self.grid = clocks.column() if depends else -1
-        self.known: list[_Known] = []
+        self.known: list[Snapshot] = []
         self.newest: dict[int, tuple[NDArray[np.uint32], int]] = {}  # by warp
-        self.single: dict[int, tuple[NDArray[np.uint32], int]] = {}  # by lane
         self.pending: list[tuple[int, int]] = []
         self.rows: list[Ints] = []
         self.values: list[Ints] = []
@@ -102,7 +83,7 @@ class Contexts:
         newest, number = self.newest.get(warp, (None, -1))
         if newest is None or not np.array_equal(newest, table):
             self.newest[warp] = table.copy(), len(self.known)
-            self.known.append(_known(self.newest[warp][0], warp * 32))
+            self.known.append(_smallest(self.clocks.snapshot(warp)))
             number = len(self.known) - 1
         return number
 
@@ -110,13 +91,8 @@ class Contexts:
         """Returns the number of what a single lane knows now, -1 if it is not stored."""
         if not self.keeps:
             return -1
-        row = self.clocks.table[GENERIC, lane, : self.clocks.used]
-        newest, number = self.single.get(lane, (None, -1))
-        if newest is None or not np.array_equal(newest, row):
-            first, number, row = lane & ~31, len(self.known), row.copy()
-            self.single[lane] = row, number
-            self.known.append(_Known(row[None], np.broadcast_to(row[first : first + 32], (32, 32)), first))
-        return number
+        self.known.append(Snapshot(self.clocks.table[GENERIC, lane : lane + 1, : self.clocks.used].copy(), None, lane))
+        return len(self.known) - 1
 
     def points(self, lanes: Lanes) -> list[Point]:
         """Returns this moment of some lanes of a warp. The caller advances their clocks right after."""
@@ -139,7 +115,6 @@ class Contexts:
         self.number = np.concatenate([*self.knowns, np.empty(0, np.int64)]).astype(np.int64)
         self.rows, self.values, self.knowns = [], [], []
         self.newest.clear()
-        self.single.clear()
         table = np.array([self.ops[op] for op in sorted(self.ops)], np.int64).reshape(-1, 5)
         for column in (0, 2):
             late = table[:, column] < 0
@@ -172,9 +147,8 @@ class Contexts:
         return found
 
 
-def _known(table: NDArray[np.uint32], first: int) -> _Known:
-    own = table[:, first : first + 32]
-    same = np.array_equal(table[:, :first], np.broadcast_to(table[0, :first], (32, first))) and np.array_equal(
-        table[:, first + 32 :], np.broadcast_to(table[0, first + 32 :], table[:, first + 32 :].shape)
-    )
-    return _Known(table[:1].copy() if same else table, own.copy(), first)
+def _smallest(known: Snapshot) -> Snapshot:
+    """Returns the snapshot with one row if that is enough."""
+    others = known.rows[1:].copy()
+    others[:, known.first : known.first + 32] = known.rows[0, known.first : known.first + 32]
+    return known._replace(rows=known.rows[:1]) if (others == known.rows[0]).all() else known

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from warpwright.vgpu.checks.order.access_kinds import CLUSTER, WEAK, Kind
-from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, Clock, Clocks, join
+from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, join
 
 __all__ = ["SharedFlags"]
 
@@ -46,9 +46,8 @@ class SharedFlags:
 
     def fence_proxy(self, lane: int) -> None:
         """The async proxy sees the writes that the lane has made."""
-        seen = self.clocks.table[SEEN, lane]
         for column, value in self.own.pop(lane, {}).items():
-            seen[column] = max(seen[column], value)
+            self.clocks.see(lane, column, value)
 
     def read(self, lane: int, place: int, kind: Kind, acquires: bool) -> None:
         """A lane reads the value at a place. If it does not acquire, its next fence does."""
