@@ -29,7 +29,7 @@ _RMW = {
 }  # fmt: skip
 _HALVES = ("f16", "bf16")
 COMPILER = threading.RLock()  # one thread compiles; a second runtime would replace the first and free its machine code
-_OF_CHECKS = ("clocks", "shadow", "sets", "rows")  # compiled at the first check
+_OF_CHECKS = ("clocks", "shadow", "runs", "sets", "rows")  # compiled at the first check
 _FILES = (
     "translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware", "mma", "reduce", "record", "signal",
     "watch", "bars",
