@@ -165,6 +165,8 @@ def test_json_is_the_verdict(folder) -> None:
         "coverage",
         "reasons",
         "seeds",
+        "orders",
+        "unexplored",
     }
     assert value["verdict"] == "findings" and value["causes"] == [[0]]
     assert value["coverage"] == {"reached": 13, "present": 13, "missed": [], "branches": [0, 0]}

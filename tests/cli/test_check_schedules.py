@@ -103,7 +103,8 @@ def test_what_a_schedule_shows_says_how_to_run_it_again(folder) -> None:
     (line,) = (line for line in text.splitlines() if line.startswith("   Replay: "))
     command = line.removeprefix("   Replay: warpwright ").split()
     assert command[:-1] == ["check", "lapped.toml", "--off", "race", "--seed"]
-    assert text.startswith("turns on h200: findings; 42 of 42 instructions reached; 13 schedules\n")
+    head = "turns on h200: findings; 42 of 42 instructions reached"
+    assert text.startswith(f"{head}; 13 schedules with 6 orders of synchronisation\n")
     again = CliRunner().invoke(main, command).stdout
     assert again.startswith(
         f"turns on h200: findings; 42 of 42 instructions reached; the schedule of seed {command[-1]}"
@@ -115,7 +116,7 @@ def test_a_launch_file_says_how_many_schedules_run(folder) -> None:
     result = run("heard.toml")
     assert (result.exit_code, result.stdout) == (
         0,
-        "turns on h200: clean; 41 of 41 instructions reached; 13 schedules\n",
+        "turns on h200: clean; 41 of 41 instructions reached; 13 schedules with 1 order of synchronisation\n",
     )
     assert json.loads(run("heard.toml", "--explore", 2, "--seed", 7, "--json").stdout)["seeds"] == [7, 8]
     assert json.loads(run("heard.toml", "--explore", 0, "--json").stdout)["seeds"] == [0]

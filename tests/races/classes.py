@@ -22,6 +22,7 @@ from tests.races import (
     published_ends,
     published_protocol,
     published_tensor,
+    schedule_kernels,
 )
 from warpwright.lang import Kernel
 from warpwright.layout.tensor_map import TensorMap
@@ -304,6 +305,7 @@ MORE: tuple[Case, ...] = (
         group=1,
     ),
     _case(kernels.half_warp, [WORDS], "inactive-lane", "shfl.down("),
+    _case(schedule_kernels.crossed_locks, [WORDS], "lock-order", *["old = atom.cas("] * 4),
     _case(e.stores_at_entry, [WORDS], "cluster-entry", "st(Pointer(", grid=2),
     _case(e.arrives_at_entry, [WORDS], "fault", "of CTA 1 is not initialised", "ready.at(", grid=2),
     _case(e.multicasts_at_entry, [BOX], "cluster-entry", "tma.load(", grid=2),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from warpwright.lang import (
+    Break,
     Global,
     If,
     atom,
@@ -14,6 +15,7 @@ from warpwright.lang import (
     ld,
     loop,
     mbarrier,
+    red,
     role,
     smem,
     st,
@@ -163,6 +165,58 @@ def shared_counter(x: Global[u32], *, right: bool = False) -> None:
         with If((second == first + 1) | right):
             done.arrive()
         done.wait(0)
+
+
+@kernel("sm_90a", threads=64)
+def crossed_locks(x: Global[u32], *, right: bool = False) -> None:
+    """Two warps acquire two locks, each the other one first."""
+    locks = smem.array(u32, 2)
+    with If(tid.x < 2):
+        locks[tid.x] = 0
+    bar.sync()
+
+    def acquire(lock: int) -> None:
+        for _ in loop():
+            old = atom.cas(locks + lock, 0, 1, sem="relaxed", scope="cta")
+            fence.acq_rel("cta")
+            Break(when=old == 0)
+
+    def add(first: int, second: int) -> None:
+        acquire(first)
+        acquire(second)
+        x[0] = x[0] + 1
+        st(locks + second, 0, sem="release", scope="cta")
+        st(locks + first, 0, sem="release", scope="cta")
+
+    @role(warp=0, elect=True)
+    def one() -> None:
+        add(0, 1)
+
+    @role(warp=1, elect=True)
+    def two() -> None:
+        add(0, 1) if right else add(1, 0)
+
+
+@kernel("sm_90a", threads=96)
+def counted(x: Global[u32], *, numbers: bool = False) -> None:
+    """Two warps add to a word, and with ``numbers`` use its value; another warp waits for both."""
+    arrivals = smem.array(u32, 1)
+    with If(tid.x == 0):
+        arrivals[0] = 0
+    bar.sync()
+
+    @role(warps=(0, 1), elect=True)
+    def add() -> None:
+        if numbers:
+            x[1 + warp.id] = atom.add(arrivals, 1)
+        else:
+            red.add(arrivals, 1)
+
+    @role(warp=2, elect=True)
+    def wait() -> None:
+        for _ in loop():
+            Break(when=ld(arrivals, sem="relaxed", scope="cta") == 2)
+        x[0] = 2
 
 
 @kernel("sm_90a", threads=64)

@@ -17,11 +17,14 @@ import pytest
 from tests.races import deadlock_kernels, kernels, schedule_kernels
 from warpwright.errors import UsageError
 from warpwright.kernels.memory_flow import arguments, memory_flow
+from warpwright.lang import Kernel
 from warpwright.ops.launches import launches
 from warpwright.ops.matmul.call import matmul
+from warpwright.run import exploration
 from warpwright.run.check import check
 from warpwright.targets import DEVICES
 from warpwright.vgpu import Device
+from warpwright.vgpu.checks import watch
 from warpwright.vgpu.checks.findings import Verdict
 
 WORDS, BOX = np.zeros(512, np.uint32), np.ones((32, 32), np.float32)
@@ -77,8 +80,69 @@ def test_another_schedule_turns_a_lapped_phase_into_a_deadlock() -> None:
     assert "had ended when watch tested phase" in found.rule.repair
     assert f"  in the schedule of seed {found.seed}; to run it again: seed={found.seed}\n" in str(found)
     assert str(verdict).startswith(
-        f"lapped_waiter on h200: findings; 49 of 49 instructions reached; {SEEDS + 1} schedules\n"
+        f"lapped_waiter on h200: findings; 49 of 49 instructions reached; {SEEDS + 1} schedules with 4 orders of "
+        "synchronisation\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("kernel", "args", "orders"),
+    [
+        (schedule_kernels.skip_wait, [WORDS], 2),  # two atomic operations
+        (schedule_kernels.out_of_order, [BOX], 2),  # copies complete in two phases
+        (schedule_kernels.out_of_order.configure(right=True), [BOX], 1),
+        (schedule_kernels.slow_waiter, [5], 8),  # a wait misses a phase
+        (schedule_kernels.slow_waiter.configure(right=True), [5], 1),
+        (schedule_kernels.crossed_locks.configure(right=True), [WORDS], 2),  # either warp may be first
+    ],
+)
+def test_schedules_with_one_order_of_synchronisation_count_once(kernel: Kernel, args: list[Any], orders: int) -> None:
+    assert check(kernel, 1, args=args, explore=2 * SEEDS).orders == orders
+
+
+def test_accesses_that_commute_have_one_order() -> None:
+    """Two warps add to a word; a third one polls it."""
+    kernel = schedule_kernels.counted
+    assert check(kernel, 1, args=[WORDS], explore=2 * SEEDS).orders == 1
+    assert check(kernel.configure(numbers=True), 1, args=[WORDS], explore=2 * SEEDS).orders == 2
+
+
+def test_a_launch_without_choice_runs_twice() -> None:
+    verdict = check(schedule_kernels.increment, 1, args=[np.zeros(64, np.uint32)], explore=SEEDS)
+    assert (verdict.kind, verdict.seeds, verdict.orders) == ("clean", (0, 1), 1)
+    assert str(verdict).splitlines()[1] == (
+        "2 of 13 schedules ran: this launch has one order of synchronisation, in every schedule"
+    )
+
+
+def test_an_exploration_ends_without_new_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exploration, "_FRUITLESS", 5)
+    kernel = schedule_kernels.slow_waiter.configure(right=True)
+    verdict = check(kernel, 1, args=[5], explore=SEEDS)
+    assert (verdict.kind, verdict.seeds) == ("clean", (0, *range(1, 7)))
+    assert verdict.unexplored == (
+        "7 of 13 schedules ran: the last 5 had no new order of synchronisation; further ones may still have one",
+    )
+
+
+def test_an_exploration_ends_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exploration, "SECONDS", 0.0)
+    verdict = _check("skip_wait", explore=SEEDS)
+    assert (verdict.kind, verdict.seeds) == ("clean", (0,))
+    assert str(verdict).splitlines() == [
+        "skip_wait on h200: clean; 30 of 30 instructions reached; 1 schedule with 1 order of synchronisation",
+        "1 of 13 schedules ran in 0 s, the time of an exploration; to run the others: explore=12, seed=1",
+    ]
+    assert _check("skip_wait", explore=SEEDS, seed=1).seeds == (1,)
+
+
+def test_a_deadlock_of_locks_is_proved_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attempt to acquire a lock leaves two rows; few of them are judged."""
+    judged, apply_row = [], watch.apply_row
+    monkeypatch.setattr(watch, "apply_row", lambda known, row: judged.append(apply_row(known, row)))
+    verdict = check(schedule_kernels.crossed_locks, 1, args=[WORDS], seed=51, limit=100_000)
+    assert _rules(verdict) == {"deadlock"}, str(verdict)
+    assert len(judged) < 2_000, len(judged)
 
 
 def test_schedules_interleave_clusters() -> None:
@@ -99,7 +163,7 @@ def test_coverage_joins_all_schedules() -> None:
     alone, explored = (
         check(schedule_kernels.order_dependent_store, 1, args=[WORDS.copy()], explore=count) for count in (0, SEEDS)
     )
-    assert (alone.kind, explored.kind) == ("incomplete", "clean")
+    assert (alone.kind, explored.kind, len(explored.seeds)) == ("incomplete", "clean", SEEDS + 1)
     assert alone.coverage.reached < explored.coverage.reached == explored.coverage.present
 
 

@@ -18,10 +18,12 @@ from warpwright.lang.trace import Traced
 from warpwright.ptx import nodes
 from warpwright.run.arguments import memory_arrays, pass_arguments
 from warpwright.run.devices import resolve
+from warpwright.run.exploration import Exploration
 from warpwright.run.launch import Entry, check_host, check_limit, prepare_launch
 from warpwright.vgpu import Device as VirtualDevice
 from warpwright.vgpu.checks.findings import Coverage, Finding, Verdict
 from warpwright.vgpu.checks.rules import RULES
+from warpwright.vgpu.checks.sync_order import has_choice
 from warpwright.vgpu.checks.watcher import Watcher
 
 __all__ = ["LIMIT", "check", "merge_verdicts"]
@@ -128,9 +130,11 @@ def _run_schedules(
 ) -> Verdict:
     """Returns one verdict on several schedules. The schedule of the first seed runs last: with ``update`` the arrays
     have its results, and its coverage counts the instructions that any schedule reached."""
-    verdicts: list[Verdict] = []
+    watch = partial(watch, explores=len(seeds) > 1)
+    verdicts: dict[int, Verdict] = {}
     reached: NDArray[np.int64] | None = None
-    for seed in reversed(seeds):
+    exploration = Exploration(seeds)
+    for seed in exploration:
         watcher, error = _watch(watch, run, seed, not update or seed != seeds[0])
         if error is not None and not watcher.started:
             coverage = Coverage(0, _count_instructions(entry.function.body), ())
@@ -140,16 +144,21 @@ def _run_schedules(
         reached = watcher.entered
         verdict = watcher.verdict(device, error)
         partial_coverage = error is None and seed != seeds[0]  # reasons: lines that no schedule reached yet
-        verdicts.insert(0, replace(verdict, reasons=()) if partial_coverage else verdict)
-    reasons = dict.fromkeys(reason for verdict in verdicts for reason in verdict.reasons)
-    findings, notes = (_union([*map(part, verdicts)], seeds) for part in (attrgetter("findings"), attrgetter("notes")))
+        verdicts[seed] = replace(verdict, reasons=()) if partial_coverage else verdict
+        if len(seeds) > 1:
+            exploration.note(watcher.sync_order.number(), has_choice(watcher.facts))
+    verdicts = dict(sorted(verdicts.items()))
+    reasons = dict.fromkeys(reason for verdict in verdicts.values() for reason in verdict.reasons)
+    findings, notes = (_union(verdicts, part) for part in (attrgetter("findings"), attrgetter("notes")))
     known = {finding.lines for finding in findings}
     return replace(
-        verdicts[0],
+        verdicts[seeds[0]],
         findings=findings,
         reasons=tuple(reasons),
-        seeds=tuple(seeds),
+        seeds=tuple(verdicts),
         notes=tuple(note for note in notes if note.lines not in known),
+        orders=max(1, len(exploration.orders)),
+        unexplored=exploration.unexplored,
     )
 
 
@@ -166,12 +175,12 @@ def _watch(
     return watcher, error
 
 
-def _union(parts: Sequence[Sequence[Finding]], seeds: Sequence[int]) -> tuple[Finding, ...]:
+def _union(verdicts: Mapping[int, Verdict], part: Callable[[Verdict], Sequence[Finding]]) -> tuple[Finding, ...]:
     """Returns the findings of all schedules with their seeds; of findings at the same lines only the first."""
     findings: list[Finding] = []
-    for part, seed in zip(parts, seeds, strict=True):
+    for seed, verdict in verdicts.items():
         known = {finding.lines for finding in findings}
-        findings += [replace(finding, seed=seed) for finding in part if finding.lines not in known]
+        findings += [replace(finding, seed=seed) for finding in part(verdict) if finding.lines not in known]
     return tuple(findings)
 
 
@@ -212,5 +221,9 @@ def merge_verdicts(name: str, verdicts: Sequence[Verdict]) -> Verdict:
     findings = dict.fromkeys(finding for verdict in verdicts for finding in verdict.findings)
     notes = dict.fromkeys(note for verdict in verdicts for note in verdict.notes)
     reasons = dict.fromkeys(reason for verdict in verdicts for reason in verdict.reasons)
-    seeds = verdicts[0].seeds
-    return Verdict(name, verdicts[0].device, tuple(findings), coverage, tuple(reasons), seeds, tuple(notes))
+    seeds = max((verdict.seeds for verdict in verdicts), key=len)
+    orders = max(verdict.orders for verdict in verdicts)
+    unexplored = tuple(dict.fromkeys(reason for verdict in verdicts for reason in verdict.unexplored))
+    return Verdict(
+        name, verdicts[0].device, tuple(findings), coverage, tuple(reasons), seeds, tuple(notes), orders, unexplored
+    )

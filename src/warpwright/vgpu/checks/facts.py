@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.memory.globals import Globals
 from warpwright.vgpu.checks.order.access_kinds import WEAK, fence_of, is_strong, strong_kinds
+from warpwright.vgpu.checks.order.lock_forms import acquiring
 from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.program.names import Names
 from warpwright.vgpu.program.program import mentions, results
@@ -21,8 +22,8 @@ __all__ = ["Facts"]
 class Facts:
     """The program of a launch, the names in its source, its global memory; ``uses``: the registers that rows of
     `record.touch` are about; ``strong``: by instruction, what a strong access may do to shared memory;
-    ``synchronises``: strong accesses may order others. ``off``, ``depends`` and ``doubted`` are those of the
-    `Watcher`."""
+    ``synchronises``: strong accesses may order others; ``acquires``: the instructions that acquire locks. ``off``,
+    ``depends`` and ``doubted`` are those of the `Watcher`."""
 
     def __init__(
         self, launch: Launch, off: frozenset[str], depends: Sequence[NDArray[Any]], doubted: frozenset[int]
@@ -34,6 +35,7 @@ class Facts:
         self.strong = strong_kinds(self.program)
         self.globals = Globals(launch, self.names, off, depends)
         self.synchronises = self._synchronises()
+        self.acquires = acquiring(self.program)
 
     def _synchronises(self) -> bool:
         """Returns whether the program has strong accesses, or fences, that release, and strong reads."""

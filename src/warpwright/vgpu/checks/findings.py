@@ -107,7 +107,8 @@ class Verdict:
 
     ``kind``: "findings"; "incomplete" if the run did not reach every instruction or the checks do not model something,
     ``reasons`` says what; "notes"; or "clean". ``notes``: rules that do not hold although PTX asks for it, where the
-    assembler or the chip is known to keep the order. ``seeds``: the seeds of the schedules that ran.
+    assembler or the chip is known to keep the order. ``seeds``: the seeds of the schedules that ran; ``orders``: how
+    many orders of synchronisation they had; ``unexplored``: why not all schedules ran that were asked for.
     """
 
     kernel: str
@@ -117,6 +118,8 @@ class Verdict:
     reasons: tuple[str, ...]
     seeds: tuple[int, ...] = (0,)
     notes: tuple[Finding, ...] = ()
+    orders: int = 1
+    unexplored: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -131,9 +134,12 @@ class Verdict:
     @property
     def schedules(self) -> str:
         """Which schedules ran, in words; "" for the one that always runs."""
-        if len(self.seeds) > 1:
-            return f"; {len(self.seeds)} schedules"
-        return f"; the schedule of seed {self.seeds[0]}" if self.seeds[0] else ""
+        if len(self.seeds) == 1 and not self.unexplored:
+            return f"; the schedule of seed {self.seeds[0]}" if self.seeds[0] else ""
+        count, orders = (
+            f"{n:,} {word}{'s' * (n != 1)}" for n, word in ((len(self.seeds), "schedule"), (self.orders, "order"))
+        )
+        return f"; {count} with {orders} of synchronisation"
 
     def __repr__(self) -> str:
         rules = ", ".join(dict.fromkeys(finding.rule.id for finding in self.findings or self.notes))
@@ -144,12 +150,13 @@ class Verdict:
         findings, notes = ([_as_dict(each) for each in some] for some in (self.findings, self.notes))
         rest: dict[str, Any] = {"causes": causes(self.findings), "notes": notes}
         rest |= {"coverage": asdict(self.coverage), "reasons": list(self.reasons), "seeds": list(self.seeds)}
+        rest |= {"orders": self.orders, "unexplored": list(self.unexplored)}
         return {"kernel": self.kernel, "device": self.device, "verdict": self.kind, "findings": findings, **rest}
 
     def __str__(self) -> str:
         head = f"{self.kernel} on {self.device}: {self.kind}{self.reach}{self.schedules}"
         told = (_cause_text([self.findings[at] for at in cause]) for cause in causes(self.findings))
-        return "\n".join([head, *told, *self.reasons, *note_lines(self.notes)])
+        return "\n".join([head, *told, *self.reasons, *self.unexplored, *note_lines(self.notes)])
 
 
 def note_lines(notes: Sequence[Finding]) -> Iterator[str]:

@@ -21,10 +21,12 @@ from warpwright.vgpu.checks.findings import Finding, Step
 from warpwright.vgpu.checks.memory.accesses import ENGINE, WRITE, Accesses, Acquired, Ids, Shadow, SharedShadow
 from warpwright.vgpu.checks.memory.cells import Cells
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES, Footprints
+from warpwright.vgpu.checks.memory.globals import Judged
 from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, Named, Operation, Whole
 from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, Snapshot
 from warpwright.vgpu.checks.order.contexts import Contexts
 from warpwright.vgpu.checks.order.flags import Flags
+from warpwright.vgpu.checks.order.locks import Locks
 from warpwright.vgpu.checks.order.shared_flags import SharedFlags
 from warpwright.vgpu.checks.rules import EVIDENCE, RULES
 from warpwright.vgpu.checks.steps import step_of
@@ -108,11 +110,17 @@ class Knowledge:
     ``columns`` are those of `Clocks` that belong to no lane and no mbarrier, by kind and owner; ``counts``: how many of
     a kind were issued or committed. ``in_flight``: copies that have not delivered: what was known at their issue, and
     their writes in the order of delivery. ``commits``: what an engine's arrival will tell an mbarrier, who issued it
-    and what that lane knew. ``meanings`` by instruction; ``compiled``: those of `compiled_meanings`.
+    and what that lane knew. ``meanings`` by instruction; ``compiled``: those of `compiled_meanings`. ``apart``: places
+    of locks that order nothing here.
     """
 
     def __init__(
-        self, cluster: Cluster, facts: Facts, meanings: Sequence[Meaning | None], compiled: NDArray[np.int8]
+        self,
+        cluster: Cluster,
+        facts: Facts,
+        meanings: Sequence[Meaning | None],
+        compiled: NDArray[np.int8],
+        apart: frozenset[int] = frozenset(),
     ) -> None:
         self.cluster, self.facts, self.meanings, self.compiled = cluster, facts, meanings, compiled
         self.insts, self.names, self.globals = cluster.insts, facts.names, facts.globals
@@ -121,6 +129,7 @@ class Knowledge:
         self.contexts = Contexts(self.clocks, self.globals.synchronises, bool(self.globals.depends))
         self.flags = Flags(self.contexts, self.clocks)
         self.shared_flags = SharedFlags(self.clocks, 32 * cluster.per_cta)
+        self.locks, self.apart = Locks(facts.acquires), apart
         self.footprints = Footprints(cluster)
         self.mbarrier_words = np.zeros(self.footprints.shared_bytes // BARRIER_BYTES, np.bool_)  # where mbarriers live
         cells, shift = self.footprints.shared_cells, self.footprints.shift
@@ -153,6 +162,7 @@ class Knowledge:
     def _begin_barriers(self) -> None:
         """Barriers, and what is known through them."""
         self.mbarriers: dict[int, Mbarrier] = {}  # by place
+        self.met = 0  # a sum of hashes of all arrivals and waits with their phases
         self.remote_arrivals: dict[
             int, tuple[Mbarrier, int, int, int]
         ] = {}  # by place: the last of another CTA's engine
@@ -301,6 +311,7 @@ class Knowledge:
     ) -> None:
         """Apply one operation to an mbarrier. If it completes a phase, it must be ordered after each lane's wait for
         the phase before; otherwise this is a finding."""
+        self.met += hash((mbarrier.place, mbarrier.phase, inst, lane, count, complete))
         mbarrier.operations.append(Operation(inst, lane, count, expect, complete))
         if mbarrier.arrive(self.clocks, clock, count, expect, complete):
             mbarrier.end_phase()
@@ -467,6 +478,11 @@ class Knowledge:
                 text = "the CTA exits without waiting for the copy's group"
                 self.find("exit-early", (step,), text, evidence if stores else "")
         self._finish_warpgroups()
+
+    def judged(self) -> Judged:
+        """Returns what checks of the whole launch take from a cluster."""
+        self.contexts.finish(self.accesses.rows["column"], self.accesses.rows["value"])
+        return Judged(self.contexts, self.flags, self.at)
 
     def _is_awaited(self, place: int, mbarrier: Mbarrier, phase: int) -> bool:
         """Returns whether a thread of the mbarrier's CTA knows that a phase has ended."""

@@ -98,6 +98,12 @@ _ALL = (
         "follow the waits: who is waited for must arrive as often, and deliver as many bytes, as the barrier expects",
     ),
     Rule(
+        "lock-order",
+        "threads acquire locks in different orders: each may have one lock and wait for the other's",
+        "9.7.13.5",
+        "let all threads acquire these locks in one order, or acquire one more lock before them",
+    ),
+    Rule(
         "fault",
         "the kernel does what its device does not allow",
         "9.7",

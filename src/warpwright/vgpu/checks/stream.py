@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import pickle
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 
 from warpwright.errors import DeviceError, LimitReached
 from warpwright.vgpu.checks.order.access_kinds import global_operand, is_strong, kind_of, kinds_of
+from warpwright.vgpu.checks.polls import kept_rows, may_repeat
 from warpwright.vgpu.engines.box import geometry
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.engines.pixels import part_inside
 from warpwright.vgpu.engines.tensor_copy import filter_offsets, starts
+from warpwright.vgpu.jit.record import ADDRESSES, OPERANDS
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.jit.state import DONE, RECORD_WORDS
 from warpwright.vgpu.machine.events import Records, Rows
@@ -37,6 +39,7 @@ __all__ = ["Block", "GlobalRows", "Shared", "Stream", "ignored_words"]
 
 _LANE = np.arange(32)
 _WORDS = 40  # of an access
+_MANY = 1 << 10  # rows of a turn that may be those of a polling loop
 _LARGEST = 1 << 22  # words that are stored as they are; more are folded and compressed
 
 
@@ -90,25 +93,28 @@ class GlobalRows:
 
 class Shared:
     """What the streams of one launch share: masks of the words that matter, by instruction, and the count of turns.
-    ``collect`` gets each part of each stream with its global addresses, from the thread that runs the cluster.
-    ``flags``: strong accesses of global memory may order others."""
+    ``collectors`` get each part of each stream with its global addresses, from the thread that runs the cluster.
+    ``flags``: strong accesses of global memory may order others, or their order is followed."""
 
-    def __init__(self, program: Program, collect: Callable[[GlobalRows], None], flags: bool) -> None:
-        self.collect = collect
+    def __init__(self, program: Program, collectors: Sequence[Callable[[GlobalRows], None]], flags: bool) -> None:
+        self.collectors = collectors
         self.turns = itertools.count()
-        self.word_masks, self.operand_masks, self.queued, self.box_stores = _masks(program)
+        self.word_masks, self.operand_masks, self.queued, self.box_stores, self.may_repeat = _masks(program)
         self.strong = np.array([flags and is_strong(kind) for kind in kinds_of(program)], np.bool_)
 
 
 @lru_cache(maxsize=8)
-def _masks(program: Program) -> tuple[NDArray[np.uint64], Rows, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Returns by instruction `word_masks`, `operand_mask`, whether it is queued, and `stores_box`."""
+def _masks(
+    program: Program,
+) -> tuple[NDArray[np.uint64], Rows, NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Returns by instruction `word_masks`, `operand_mask`, whether it is queued, `stores_box`, and `may_repeat`."""
     insts = program.insts
     return (
         np.array([word_masks(inst) for inst in insts], np.uint64),
         np.array([operand_mask(inst) for inst in insts], np.int64),
         np.array([inst.form.queued for inst in insts], np.bool_),
         np.array([stores_box(inst) for inst in insts], np.bool_),
+        np.array([may_repeat(inst) for inst in insts], np.bool_),
     )
 
 
@@ -136,6 +142,7 @@ class Stream:
 
     def take(self, rows: Rows, records: Records) -> None:
         """Store a turn of the machine: its rows, and the records of the operations that they issued."""
+        rows = self._without_polls(rows)
         live, running = self.cluster.warps["live"].copy(), self.cluster.warps["status"] != DONE
         state = live.tobytes() + running.tobytes()
         if not len(rows) and state == self.state:
@@ -146,11 +153,23 @@ class Stream:
         self.state = state
         self.steps.append((len(rows), len(records), len(self.signals)))
         self.turns.append(next(self.shared.turns))
-        self.rows.append(rows.copy())
+        self.rows.append(rows)
         self.records.append(records.copy())
         self.live.append(live)
         self.running.append(running)
         self.words += rows.size + records.size
+
+    def _without_polls(self, rows: Rows) -> Rows:
+        """Returns a copy of the rows without those of repeated iterations of a polling loop."""
+        if len(rows) < _MANY:
+            return rows.copy()
+        starts = row_starts(rows)
+        heads = rows[starts]
+        extra = heads[:, 1] >> 32
+        on = (heads[:, 1, None] >> _LANE & 1 == 1) & (extra == ADDRESSES)[:, None]
+        tables = np.where(on, rows.reshape(-1)[np.minimum((starts + 1) * 4, rows.size - 32)[:, None] + _LANE], 0)
+        may = self.shared.may_repeat[heads[:, 0] & 0xFFFF_FFFF] & (extra & 15 < OPERANDS)
+        return rows[np.repeat(kept_rows(heads, tables, may), 1 + 8 * (extra & 15))]
 
     def signal(self, inst: int, number: int, cta: int, rank: int, offset: int, count: int, nbytes: int) -> None:
         """Store a signal: operation ``number`` of ``cta`` arrives on an mbarrier, or delivers bytes for it."""
@@ -183,8 +202,7 @@ class Stream:
     def _block(self) -> Block:
         rows = np.concatenate(self.rows) if self.rows else np.empty((0, 4), np.int64)
         records = np.concatenate(self.records) if self.records else np.empty((0, RECORD_WORDS), np.uint64)
-        starts = np.empty(len(rows), np.int64)
-        starts = starts[: function("watch_rows")(rows.ctypes.data, len(rows), starts.ctypes.data)]
+        starts = row_starts(rows)
         heads, tables = rows[starts], rows[starts, 1] >> 32 & 15
         on = heads[:, 1, None] >> _LANE & 1 == 1
         block = Block(
@@ -199,7 +217,9 @@ class Stream:
         )
         block.digest(self.hash)
         turns = np.repeat(np.array(self.turns, np.int64), block.steps[:, 0])
-        self.shared.collect(self._global_rows(rows, starts, heads, tables, records, turns))
+        global_rows = self._global_rows(rows, starts, heads, tables, records, turns)
+        for collect in self.shared.collectors:
+            collect(global_rows)
         self.rows_before += len(heads)
         self.ops_before += len(records)
         return block
@@ -251,6 +271,12 @@ class Stream:
         issuers = np.repeat(np.arange(len(heads)), counts)
         addresses = _table(rows, starts[chosen], 0)
         return GlobalRows(self.cluster, self.rows_before, heads, chosen, addresses, records, issuers, turns)
+
+
+def row_starts(rows: Rows) -> Rows:
+    """Returns where the rows begin that may have tables after them."""
+    starts = np.empty(len(rows), np.int64)
+    return starts[: function("watch_rows")(rows.ctypes.data, len(rows), starts.ctypes.data)]
 
 
 def _table(rows: Rows, starts: Rows, number: int) -> Rows:

@@ -15,13 +15,14 @@ from warpwright.vgpu.checks.facts import Facts
 from warpwright.vgpu.checks.findings import Coverage, Finding, Step, Verdict
 from warpwright.vgpu.checks.hang import Situations
 from warpwright.vgpu.checks.knowledge import MEANINGS, Knowledge, compiled_meanings
+from warpwright.vgpu.checks.lock_order import LockOrder
 from warpwright.vgpu.checks.meanings import copies, maps, tensor, threads
-from warpwright.vgpu.checks.memory.globals import Judged
 from warpwright.vgpu.checks.rules import RULES
 from warpwright.vgpu.checks.steps import step_of
 from warpwright.vgpu.checks.stream import Shared, Stream
 from warpwright.vgpu.checks.stuck.blocked import situations
 from warpwright.vgpu.checks.stuck.deadlock import deadlock
+from warpwright.vgpu.checks.sync_order import SyncOrder
 from warpwright.vgpu.checks.text import MISTAKES, mistakes
 from warpwright.vgpu.checks.watch import follow
 from warpwright.vgpu.jit.control import ENDINGS
@@ -60,7 +61,7 @@ class Watcher(Listener[Launch, Cluster]):
     findings. ``last``: the lowest cluster with an error of its own; findings of higher clusters are dropped, since the
     number of them that ran is chance. ``doubts``: loads that read what no thread has written, and stores that race; in
     another run ``doubted``: such a load is a finding only if its value has an effect, such a race a note if the values
-    are equal.
+    are equal. ``explores``: `sync_order` follows the strong accesses.
     """
 
     accesses = True
@@ -71,8 +72,10 @@ class Watcher(Listener[Launch, Cluster]):
         depends: Sequence[NDArray[Any]] = (),
         strict: bool = False,
         doubted: frozenset[int] = frozenset(),
+        explores: bool = False,
     ) -> None:
         self.off, self.depends, self.strict, self.doubted = off, depends, strict, doubted
+        self.explores = explores
         self.doubts: set[int] = set()
         self.started = False
         self.lock = threading.Lock()
@@ -86,8 +89,12 @@ class Watcher(Listener[Launch, Cluster]):
         self.started = True
         self.facts = Facts(launch, self.off, self.depends, self.doubted)
         self.program, self.names, self.globals = self.facts.program, self.facts.names, self.facts.globals
+        self.lock_order = LockOrder(self.facts)
         self.in_turn = self.globals.in_turn
-        self.shared = Shared(self.program, self.globals.addresses.add, self.facts.synchronises)
+        self.sync_order = SyncOrder(self.facts)
+        collectors = [self.globals.addresses.add, self.sync_order.add]
+        follows = self.facts.synchronises or self.explores
+        self.shared = Shared(self.program, collectors if self.explores else collectors[:1], follows)
         self.meanings = [MEANINGS.get(inst.name) for inst in launch.insts]
         self.compiled = compiled_meanings(self.facts)
         self.entered = launch.marks
@@ -109,6 +116,8 @@ class Watcher(Listener[Launch, Cluster]):
         with self.lock:
             self.globals.digests[number] = digest
             self.globals.addresses.maps[number] = cluster.map_numbers
+            if self.facts.acquires:
+                self.lock_order.flags[number] = {at: cluster.shared_host + each for each, at in stream.flags.items()}
             equal = self.equal.setdefault(digest, _EqualClusters())
             repeated, equal.lowest = equal.lowest < number, min(equal.lowest, number)
             self.last = min(self.last, number) if own else self.last
@@ -133,10 +142,15 @@ class Watcher(Listener[Launch, Cluster]):
         elif isinstance(error, DeviceError | DescriptorError):
             error = error.with_traceback(None)  # its frames refer to this watcher, which refers to the error
             self.stops.setdefault(error, self._stop(known, error))
-        rows = known.accesses.rows
-        known.contexts.finish(rows["column"], rows["value"])
+        judged = known.judged()
+        if known.locks.nests:
+            self.lock_order.nests[digest] = [nest for nests in known.locks.nests.values() for nest in nests]
+            apart = Knowledge(cluster, self.facts, self.meanings, self.compiled, frozenset(known.locks.places))
+            follow(apart, stream.blocks(), known.at)
+            self.lock_order.judged[digest] = apart.judged()
         with self.lock:
-            self.globals.judged[digest] = Judged(known.contexts, known.flags, known.at)
+            self.sync_order.phases[digest] = known.met
+            self.globals.judged[digest] = judged
             self.doubts |= known.doubts
         return known.findings
 
@@ -152,6 +166,7 @@ class Watcher(Listener[Launch, Cluster]):
     def verdict(self, device: str, error: DeviceError | DescriptorError | None) -> Verdict:
         """Returns the verdict on the launch; ``error`` is what stopped it."""
         findings, reasons = [*self._cluster_findings(), *self.globals.findings(self.last), *self._text_findings()], []
+        findings += self.lock_order.findings()
         if isinstance(error, UnsupportedInstruction | LimitReached):
             reasons.append(str(error))
         elif error is not None:

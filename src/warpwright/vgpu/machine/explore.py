@@ -26,6 +26,7 @@ COPIES, TENSOR, WGMMA = -1, -2, -3  # agents beside the warps
 _LEAST, _MOST = (1, 2, 8), (8, 200, 1000)  # block jumps of a first turn, and of a long one
 _PAUSES = (0.03, 0.3, 0.6)  # shares of turns after which another cluster runs
 _PATIENCE = 50  # long turns in a row
+_SPIN = 1_000  # block jumps without a wait after which a warp may spin
 _CHANGES = (0.0, 0.02, 0.2, 0.7)  # shares of turns after which the order changes
 _EAGER = 0.25  # share of schedules in which nothing stays in flight
 
@@ -97,17 +98,16 @@ class RandomSchedule:
         return int(self.cluster.warps["pc"][warp][self.random.choice(lanes)]) if lanes else 0
 
     def _spins(self, warp: int) -> bool:
-        """Lengthen the turns of a warp that used up its turn. If it has run as long as a spin, move it to the end of
-        the order and return True."""
-        most = self.cluster.launch.slice
+        """Lengthen the turns of a warp that used up its turn. Each time that it has run as long as a spin, move it to
+        the end of the order and return True."""
+        before = self.since[warp]
         self.since[warp] += self.slices[warp]
         longer = self.since[warp] > _PATIENCE * self.most
-        self.slices[warp] = min(2 * self.slices[warp], most if longer else self.most)
-        if self.since[warp] < most:
+        self.slices[warp] = min(2 * self.slices[warp], _SPIN if longer else self.most)
+        if self.since[warp] // _SPIN == before // _SPIN:
             self._change(warp)
             return False
         self._move(warp, len(self.agents))
-        self.since[warp] = 0
         return True
 
     def _change(self, agent: int) -> None:

@@ -90,6 +90,11 @@ class Launch:
         return max(program.shared_bytes, program.dynamic_offset + self.dynamic)
 
     @property
+    def shared_stride(self) -> int:
+        """Bytes from a CTA's shared memory to that of the next CTA of its cluster."""
+        return -(-self.shared_limit // 1024) * 1024
+
+    @property
     def explicit(self) -> bool:
         """Whether the launch has cluster dimensions."""
         program = self.kernel.program

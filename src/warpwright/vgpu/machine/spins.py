@@ -6,15 +6,17 @@ A register that only counts iterations, for a store after the loop, decides noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.vgpu.program.program import Inst, Program, Register, mentions, registers_of, results, successors
 
-__all__ = ["Loops", "columns", "deciding"]
+__all__ = ["Loops", "columns", "deciding", "reached"]
 
+Node = TypeVar("Node", int, str)
 _WRITES = ("write", "update")
 
 
@@ -50,17 +52,17 @@ class Loops:
     def writes(self, block: int) -> bool:
         """Whether the loop around a block writes memory."""
         if block not in self.known:
-            loop = _reached(self.after, block) & _reached(self.before, block)
+            loop = reached(self.after, block) & reached(self.before, block)
             insts = (inst for each in loop for inst in self.program.blocks[each].insts)
             self.known[block] = any(inst.form.queued or inst.traits.access in _WRITES for inst in insts)
         return self.known[block]
 
 
-def _reached(ways: dict[int, set[int]], start: int) -> set[int]:
-    """Returns the blocks that paths lead to from a block."""
+def reached(ways: Mapping[Node, set[Node]], start: Node) -> set[Node]:
+    """Returns the nodes of a graph that paths lead to from a node, which is one of them."""
     found, todo = {start}, [start]
     while todo:
-        fresh = ways.get(todo.pop(), set()) - found
+        fresh = ways.get(todo.pop(), set[Node]()) - found
         found |= fresh
         todo += fresh
     return found

@@ -52,7 +52,7 @@ class ClusterState:
         """Allocate the warps, the memories and the queue."""
         launch, nbytes = self.launch, self.launch.kernel.nbytes
         self.shared_limit = launch.shared_limit
-        self.shared_stride = -(-self.shared_limit // 1024) * 1024
+        self.shared_stride = launch.shared_stride
         self.shared = aligned_zeros(self.ranks * self.shared_stride, 1024).reshape(self.ranks, self.shared_stride)
         self.shared_host = self.shared.ctypes.data
         self.tmem = np.zeros((self.ranks if launch.has_tmem else 0, 512, 128), np.int32)

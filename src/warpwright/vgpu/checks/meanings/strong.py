@@ -14,7 +14,7 @@ from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
 from warpwright.vgpu.checks.order.access_kinds import Kind
 from warpwright.vgpu.checks.order.clocks import Lanes
 
-__all__ = ["strong_access", "synchronise"]
+__all__ = ["note_locks", "strong_access", "synchronise"]
 
 Unwritten = NDArray[np.bool_]
 
@@ -25,6 +25,7 @@ def strong_access(known: Knowledge, row: Row, kind: Kind, lanes: Lanes, places: 
     cells, who = known.footprints.of_lanes(places, lanes, row.a)
     known.judge(known.shared, cells, who, row.inst, write=kind.writes, atomic=True)
     empty = known.shared.writer[cells] < 0
+    note_locks(known, row, kind, lanes, places)
     if kind.writes:
         known.check_overwrite(places // BARRIER_BYTES, lanes, row.inst)
         columns, values = _epochs(known, lanes, places)
@@ -48,11 +49,22 @@ def _epochs(known: Knowledge, lanes: Lanes, places: Lanes) -> tuple[Lanes, Lanes
     return columns, values
 
 
+def note_locks(known: Knowledge, row: Row, kind: Kind, lanes: Lanes, places: Lanes) -> None:
+    """Lanes may acquire locks, or release them: store what they know before."""
+    if known.facts.acquires and kind.writes:
+        known.contexts.note(known.at, row.warp, writes=True)
+        known.contexts.settle()
+        for lane, place in zip(lanes.tolist(), places.tolist(), strict=True):
+            known.locks.write(lane, place, row.inst, known.at)
+
+
 def synchronise(known: Knowledge, kind: Kind, accesses: Iterable[tuple[int, int, int, int]], inst: int) -> None:
     """Lanes acquire and release, in turn: lane, place, and column and value of a write that is to be ordered too. An
     atomic operation that returns a value acquires, as `Flags` has it."""
     returns = kind.reads and known.insts[inst].name != "red"
     for lane, place, column, value in accesses:
+        if place in known.apart:
+            continue
         if returns:
             known.shared_flags.read(lane, place, kind, kind.acquires or kind.writes)
         if kind.writes:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.knowledge import BITS, READ, SYNC, WRITTEN, Knowledge, Row, meaning
 from warpwright.vgpu.checks.meanings import registers as register_state
-from warpwright.vgpu.checks.meanings.strong import strong_access, synchronise
+from warpwright.vgpu.checks.meanings.strong import note_locks, strong_access, synchronise
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
 from warpwright.vgpu.checks.order.access_kinds import WEAK, fence_of, is_strong
 from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, Named
@@ -78,6 +78,8 @@ def _outside(known: Knowledge, row: Row, outside: NDArray[np.bool_]) -> None:
     kind, lanes = known.globals.kinds[row.inst], row.lanes[outside]
     if kind is None:
         return
+    if is_strong(kind):
+        note_locks(known, row, kind, lanes, row.places[outside])
     known.contexts.note(known.at, row.warp, kind.writes)
     if kind.scope > WEAK and known.globals.synchronises:
         known.flags.access(known.at, lanes, kind, known.insts[row.inst].name != "red")
@@ -222,7 +224,7 @@ def init(known: Knowledge, row: Row) -> None:
         access = known.accesses.add(lane, int(known.clocks.now(np.array([lane]))[0]), False, row.inst, lane)
         known.check_overwrite(np.array([place // BARRIER_BYTES]), lane, row.inst)
         known.mbarrier_words[place // BARRIER_BYTES] = True
-        known.mbarriers[place] = Mbarrier(known.clocks.column(), int(access[0]), count, known.clocks.lanes)
+        known.mbarriers[place] = Mbarrier(known.clocks.column(), place, int(access[0]), count, known.clocks.lanes)
 
 
 @meaning("mbarrier.inval")
@@ -268,6 +270,7 @@ def wait(known: Knowledge, row: Row) -> None:
             _check_parity(known, row)
         mbarrier = _live(known, place, row.inst, lanes)
         if mbarrier is not None:
+            known.met += hash((place, mbarrier.phase, row.inst, int(lanes[0])))
             mbarrier.wait(known.clocks, lanes, row.inst, not relaxed, packed[0] & 1)
             known.unmet[row.warp].add(mbarrier)
             known.uncommitted[row.warp].add(mbarrier)

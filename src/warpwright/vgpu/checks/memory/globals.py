@@ -139,22 +139,29 @@ class Globals:
 
     def _number(self, touches: Touches) -> None:
         """Number the clusters in order, and build the order of their strong accesses."""
-        strong = (
-            self._judged_touches(self.addresses.strong_accesses()) if self.synchronises else touches.select(slice(0))
-        )
+        strong = self.strong_accesses()
         self.clusters = np.unique(np.concatenate([touches.cluster, strong.cluster]))
         judged = [self.judged[self.digests[number]] for number in self.clusters.tolist()]
-        per_cta = 32 * self.addresses.per_cta
-        self.order = Order([each.contexts for each in judged], [each.flags for each in judged], per_cta)
+        self.order = self.order_of(self.clusters, judged, strong)
+
+    def strong_accesses(self) -> Touches:
+        """Returns the strong accesses in rows that were judged; none if clusters cannot order one another."""
+        strong = self._judged_touches(self.addresses.strong_accesses())
+        return strong if self.synchronises else strong.select(slice(0))
+
+    def order_of(self, clusters: Ints, judged: list[Judged], strong: Touches) -> Order:
+        """Returns the order of some clusters by some of their strong accesses."""
+        found = Order([each.contexts for each in judged], [each.flags for each in judged], 32 * self.addresses.per_cta)
         order = np.lexsort((strong.lane, strong.row, strong.turn))
         kinds = [self.kinds[inst] for inst in strong.inst[order].tolist()]
-        at = np.searchsorted(self.clusters, strong.cluster[order]).tolist()
+        at = np.searchsorted(clusters, strong.cluster[order]).tolist()
         rest = (part[order].tolist() for part in (strong.row, strong.lane, strong.low))
-        self.order.follow(
+        found.follow(
             Strong(cluster, row, lane, address, kind.reads, kind.writes)
             for cluster, row, lane, address, kind in zip(at, *rest, kinds, strict=True)
             if kind is not None
         )
+        return found
 
     def _pairs(self, touches: Touches) -> tuple[Ints, Ints]:
         """Returns pairs of touches that must be ordered. Of clusters that cannot order one another, the lower one

@@ -27,13 +27,19 @@ class Allocations:
         hosts = table[:, :2] + table[:, 2:]
         self.virtual = table
         order = np.argsort(hosts[:, 0])
-        self.low, self.high = hosts[order, 0], hosts[order, 1]
+        self.low, self.high, self.shifts = hosts[order, 0], hosts[order, 1], table[order, 2]
 
     def of(self, hosts: Ints) -> Ints:
         """Returns the numbers of the allocations, -1 outside all of them."""
         found = np.searchsorted(self.low, hosts, "right") - 1
         inside = (found >= 0) & (hosts < self.high[np.maximum(found, 0)])
         return np.where(inside, found, -1)
+
+    def virtual_of(self, hosts: Ints) -> Ints:
+        """Returns the virtual addresses of host addresses; of others, what they are."""
+        found = self.of(hosts)
+        addresses: Ints = hosts - np.where(found < 0, 0, self.shifts[found])
+        return addresses
 
     def host(self, addresses: Ints) -> Ints:
         """Returns the host addresses of virtual addresses that are allocated."""

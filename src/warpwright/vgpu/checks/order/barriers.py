@@ -44,8 +44,9 @@ class Arrival(NamedTuple):
 class Mbarrier:
     """One mbarrier: its column, what a phase expects, and the clocks of the open phase and of the last one.
 
-    ``waited``: for each lane, its clock when it saw the end of phase ``saw``, by instruction ``wait_inst``, of
-    ``parity``. The next phase must not end before that is known, else the wait might have found the phase gone.
+    ``place``: its first byte. ``waited``: for each lane, its clock when it saw the end of phase ``saw``, by instruction
+    ``wait_inst``, of ``parity``. The next phase must not end before that is known, else the wait might have found the
+    phase gone.
     ``repeated``: a wait that a lane passed twice for one phase; ``late``: by lane, the phase whose end it did not see.
     ``operations``: the last ones of the open phase; ``ends``: those that ended the last phases. ``known``: lanes that
     know of the initialisation, ``seen_async``: lanes through which the async proxy sees it; both only grow.
@@ -54,8 +55,8 @@ class Mbarrier:
     of the wait. ``issued``: what lanes knew when they issued the commits that arrived in the open phase.
     """
 
-    def __init__(self, column: int, init: int, expected: int, lanes: int) -> None:
-        self.column, self.init = column, init
+    def __init__(self, column: int, place: int, init: int, expected: int, lanes: int) -> None:
+        self.column, self.place, self.init = column, place, init
         self.expected = self.pending = expected
         self.bytes = self.phase = 0
         self.open: Clock | None = None
