@@ -17,7 +17,18 @@ from warpwright.errors import UsageError
 from warpwright.layout.tensor_map import FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES, TensorMap
 from warpwright.types import PACKED, Scalar, bf16, f16, f32, f64, s32, s64, tf32, u8, u16, u32, u64
 
-__all__ = ["IM2COL", "MAP_BYTES", "USED_BYTES", "MapFields", "decode", "encode", "fields_of", "replace", "tensor_of"]
+__all__ = [
+    "IM2COL",
+    "MAP_BYTES",
+    "USED_BYTES",
+    "MapFields",
+    "decode",
+    "encode",
+    "fields_of",
+    "fields_of_driver",
+    "replace",
+    "tensor_of",
+]
 
 MAP_BYTES = 128
 USED_BYTES = 64  # that have fields
@@ -207,22 +218,50 @@ def decode(raw: bytes) -> MapFields:
 def fields_of(tensor: TensorMap, address: int) -> MapFields:
     """Returns the fields of a tensor map over the memory at ``address``."""
     assert tensor.dtype.tma is not None
-    mode = SWIZZLES[tensor.swizzle]
+    return fields_of_driver(
+        tensor.dtype.tma,
+        address,
+        tensor.dims,
+        tensor.strides,
+        tensor.box,
+        tensor.elem_strides,
+        INTERLEAVES.index(tensor.interleave),
+        SWIZZLES[tensor.swizzle],
+        L2_PROMOTIONS.index(tensor.l2_promotion),
+        FILLS.index(tensor.fill),
+        tensor.corners,
+    )
+
+
+def fields_of_driver(
+    dtype: int,
+    address: int,
+    dims: tuple[int, ...],
+    strides: tuple[int, ...],
+    box: tuple[int, ...],
+    steps: tuple[int, ...],
+    interleave: int,
+    swizzle: int,
+    l2_promotion: int,
+    fill: int,
+    corners: tuple[tuple[int, ...], ...] = (),
+) -> MapFields:
+    """Returns the fields of a map by the arguments of ``cuTensorMapEncodeTiled``; with ``corners``, of ``Im2col``."""
     return MapFields(
         address,
-        tensor.rank,
-        strides=tensor.strides,
-        dims=tensor.dims,
-        steps=tensor.elem_strides,
-        box=tensor.box,
-        interleave=INTERLEAVES.index(tensor.interleave),
-        swizzle=min(mode, 3),
-        atom=max(mode - 3, 0),
-        fill=FILLS.index(tensor.fill),
-        l2_promotion=L2_PROMOTIONS.index(tensor.l2_promotion),
-        version=IM2COL if tensor.corners else 0,
-        corners=tensor.corners,
-        **TYPES[TYPES_OF_DRIVER[tensor.dtype.tma]][1],
+        len(dims),
+        strides=strides,
+        dims=dims,
+        steps=steps,
+        box=box,
+        interleave=interleave,
+        swizzle=min(swizzle, 3),
+        atom=max(swizzle - 3, 0),
+        fill=fill,
+        l2_promotion=l2_promotion,
+        version=IM2COL if corners else 0,
+        corners=corners,
+        **TYPES[TYPES_OF_DRIVER[dtype]][1],
     )
 
 

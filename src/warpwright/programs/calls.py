@@ -29,7 +29,7 @@ from warpwright.errors import (
     UnsupportedInstruction,
     UsageError,
 )
-from warpwright.layout.tensor_map_bytes import IM2COL, TYPES, TYPES_OF_DRIVER, MapFields, encode
+from warpwright.layout.tensor_map_bytes import encode, fields_of_driver
 from warpwright.programs.attributes import STATIC_SMEM_LIMIT, device_attributes
 from warpwright.programs.fatbin import ptx_for
 from warpwright.programs.memory import DEVICE, SIZE, DeviceMemory
@@ -305,12 +305,9 @@ class Calls:
         rank, code, interleave, swizzle, l2_promotion, fill, im2col = rest[19:26]
         lower, upper = (tuple(corner[: rank - 2]) for corner in (rest[26:29], rest[29:]))
         try:
-            fields = MapFields(
-                address, rank, strides=tuple(strides[: rank - 1]), dims=tuple(dims[:rank]), steps=tuple(steps[:rank]),
-                box=tuple(box[: 2 if im2col else rank]), interleave=interleave, fill=fill,
-                swizzle=min(swizzle, 3), atom=max(swizzle - 3, 0),
-                l2_promotion=l2_promotion, version=IM2COL if im2col else 0,
-                corners=(lower, upper) if im2col else (), **TYPES[TYPES_OF_DRIVER[code]][1],
+            fields = fields_of_driver(
+                code, address, tuple(dims[:rank]), tuple(strides[: rank - 1]), tuple(box[: 2 if im2col else rank]),
+                tuple(steps[:rank]), interleave, swizzle, l2_promotion, fill, (lower, upper) if im2col else (),
             )  # fmt: skip
             return 0, encode(fields)
         except (UsageError, IndexError) as error:
