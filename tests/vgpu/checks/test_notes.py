@@ -50,6 +50,20 @@ EQUAL = """.shared .align 4 .b32 flag; cvt.u32.u64 %r5, %o; {value}
 UNWRITTEN = """.shared .align 4 .b32 x[64]; shl.b32 %r3, %t, 2; mov.u32 %r4, x; add.u32 %r4, %r4, %r3;
   setp.eq.u32 %p0, %warp, 0; @%p0 st.shared.u32 [%r4], %t; ld.shared.u32 %r5, [%r4]; add.u32 %r6, %r5, 1;
   {exchange} {guard} st.global.u32 [%o], %r6; ret;"""
+# Warps 0 and 1 wait for each other, twice; one lane of each arrives. Warp 2 waits with warp 1 and does not arrive.
+TURN = """@%p1 bra WAIT{turn}; @%p2 bra PASS{turn}; mbarrier.arrive.shared.b64 _, [bar];
+PASS{turn}: mbarrier.try_wait.parity.shared.b64 %p3, [bar+8], {turn}; @!%p3 bra PASS{turn}; bra DONE{turn};
+WAIT{turn}: mbarrier.try_wait.parity.shared.b64 %p3, [bar], {turn}; @!%p3 bra WAIT{turn};
+  setp.eq.u32 %p3, %t, 32; @%p3 mbarrier.arrive.shared.b64 _, [bar+8]; DONE{turn}:
+"""
+TURNS = (
+    """.shared .align 8 .b64 bar[2]; setp.ne.u32 %p1, %warp, 0; setp.ne.u32 %p2, %t, 0; @%p2 bra START;
+  mbarrier.init.shared.b64 [bar], 1; mbarrier.init.shared.b64 [bar+8], 1;
+START: bar.sync 0; """
+    + TURN.format(turn=0)
+    + TURN.format(turn=1)
+    + "ret;"
+)
 SHUFFLE = "shfl.sync.bfly.b32 %r6, %r6, 1, 31, -1;"
 
 
@@ -63,6 +77,7 @@ WRITTEN = FENCED + "st.shared.u32 [%r3], %t; "
 FETCHED = FETCH + "ld.shared.u32 %r5, [%r3]; st.global.u32 [%o], %r5; ret;"
 # evidence, rule, threads, body
 NOTES = [
+    ("spin", "mbarrier-lapped", 64, TURNS),
     ("load", "tmem-registers", 64, TENSOR + STORE + LOAD + USE + FREE),
     ("fence", "mbarrier-init", 32, COPY.format(init="") + FETCHED),
     ("fence", "tcgen05-fence", 160, TENSOR + ALTERNATE + FREE),
@@ -96,6 +111,11 @@ def test_an_arrival_between_load_and_use_is_a_race() -> None:
     )  # fmt: skip
     assert rules(early, threads=160) == {"race"}
     assert rules(late, threads=160) == set()
+
+
+def test_another_warp_that_waits_may_be_overtaken() -> None:
+    assert rules(TURNS, threads=64) == set()
+    assert rules(TURNS, threads=96) == {"mbarrier-lapped"}
 
 
 def test_an_mbarrier_that_nothing_orders_is_a_finding() -> None:

@@ -284,10 +284,11 @@ class Knowledge:
         mbarrier.operations.append(Operation(inst, lane, count, expect, complete))
         if mbarrier.arrive(self.clocks, clock, count, expect, complete):
             mbarrier.end_phase()
-            for late in mbarrier.overtaken().tolist()[:1]:
+            for left, late in mbarrier.overtaken().items():
                 first = self.step("waits for the phase before", int(mbarrier.wait_inst[late]), late)
                 second = self.step("ends the next phase", inst, max(lane, 0))
-                self.find("mbarrier-lapped", (first, second), "the wait may find the phase gone")
+                evidence = EVIDENCE["spin"] if left else ""
+                self.find("mbarrier-lapped", (first, second), "the wait may find the phase gone", evidence)
 
     def judge(
         self,

@@ -134,18 +134,20 @@ class Mbarrier:
         self.issued = self.issued.copy()
         self.issued[: len(knows)] = np.maximum(self.issued[: len(knows)], knows)
 
-    def overtaken(self) -> Lanes:
-        """Returns the lanes that saw the end of the phase before the last, where the end of the last does not know
-        it, nor what caused the end."""
+    def overtaken(self) -> dict[bool, int]:
+        """Returns a lane that saw the end of the phase before the last, where the end of the last does not know it, nor
+        what caused the end. By True: a lane of whose warp another one is known to have left the same wait."""
         before, issued, self.issued = np.flatnonzero(self.saw == self.phase - 1), self.issued, None
         if self.last is None or not len(before):
-            return before[:0]
+            return {}
         last = self.last[GENERIC].copy()
         if issued is not None:
             width = min(len(last), len(issued))
             last[:width] = np.maximum(last[:width], issued[:width])
-        found: Lanes = before[last[before] < self.waited[before]]
-        return found[[not self._is_witnessed(lane, last) for lane in found.tolist()]]
+        late = last[before] < self.waited[before]
+        left = {(lane // 32, int(self.wait_inst[lane])) for lane in before[~late].tolist()}
+        found = [lane for lane in before[late].tolist() if not self._is_witnessed(lane, last)]
+        return {(lane // 32, int(self.wait_inst[lane])) in left: lane for lane in reversed(found)}
 
     def _is_witnessed(self, lane: int, knows: NDArray[np.uint32]) -> bool:
         columns, values = self.witnesses.get(lane, (_NONE, _NONE))
