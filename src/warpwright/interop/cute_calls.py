@@ -173,8 +173,9 @@ class Calls:
     def encode(self, place: int, dtype: int, rank: int, address: int | None, *args: Any) -> None:
         """Encode a tensor map (``cuTensorMapEncodeTiled``)."""
         lengths = rank, rank - 1, rank, rank
-        arrays = (tuple(array[:length]) for array, length in zip(args[:4], lengths, strict=True))
-        ctypes.memmove(place, encode(fields_of_driver(dtype, address or 0, *arrays, *args[4:])), MAP_BYTES)
+        arrays = [tuple(array[:length]) for array, length in zip(args[:4], lengths, strict=True)]
+        given: list[Any] = [*arrays, *args[4:]]
+        ctypes.memmove(place, encode(fields_of_driver(dtype, address or 0, *given)), MAP_BYTES)
 
 
 def _cluster(config: _Config) -> tuple[int, ...]:
