@@ -64,6 +64,17 @@ START: bar.sync 0; """
     + TURN.format(turn=1)
     + "ret;"
 )
+# Warp 1 reads, or writes, memory; one of its lanes arrives; warp 0 writes there.
+HANDED = """.shared .align 4 .b32 x[32]; .shared .align 8 .b64 bar; setp.ne.u32 %p0, %t, 0; setp.ne.u32 %p1, %warp, 0;
+  shl.b32 %r3, %lane, 2; mov.u32 %r4, x; add.u32 %r4, %r4, %r3; @%p1 bra START;
+  st.shared.u32 [%r4], %t; @%p0 bra START; mbarrier.init.shared.b64 [bar], 1; START: bar.sync 0; @%p1 bra READ;
+PASS: mbarrier.try_wait.parity.shared.b64 %p3, [bar], 0; @!%p3 bra PASS; st.shared.u32 [%r4], %lane; ret;
+READ: setp.eq.u32 %p2, %lane, 0; {body} st.global.u32 [%o], %r5; ret;"""
+READ, ELECT, ARRIVE = (
+    "ld.shared.u32 %r5, [%r4]; ",
+    "elect.sync _|%p4, -1; ",
+    "@%p2 mbarrier.arrive.shared.b64 _, [bar]; ",
+)
 SHUFFLE = "shfl.sync.bfly.b32 %r6, %r6, 1, 31, -1;"
 
 
@@ -78,6 +89,7 @@ FETCHED = FETCH + "ld.shared.u32 %r5, [%r3]; st.global.u32 [%o], %r5; ret;"
 # evidence, rule, threads, body
 NOTES = [
     ("spin", "mbarrier-lapped", 64, TURNS),
+    ("served", "race", 64, HANDED.format(body=READ + ELECT + ARRIVE)),
     ("load", "tmem-registers", 64, TENSOR + STORE + LOAD + USE + FREE),
     ("fence", "mbarrier-init", 32, COPY.format(init="") + FETCHED),
     ("fence", "tcgen05-fence", 160, TENSOR + ALTERNATE + FREE),
@@ -116,6 +128,19 @@ def test_an_arrival_between_load_and_use_is_a_race() -> None:
 def test_another_warp_that_waits_may_be_overtaken() -> None:
     assert rules(TURNS, threads=64) == set()
     assert rules(TURNS, threads=96) == {"mbarrier-lapped"}
+
+
+UNSERVED = [
+    READ + ARRIVE,
+    READ + ARRIVE + ELECT,
+    ELECT + READ + ARRIVE,
+    "mov.u32 %r5, 0; st.shared.u32 [%r4], %t;" + ELECT + ARRIVE,
+]
+
+
+@pytest.mark.parametrize("body", UNSERVED, ids=["alone", "later", "earlier", "store"])
+def test_a_lane_that_hands_over_the_reads_of_others(body: str) -> None:
+    assert rules(HANDED.format(body=body), threads=64) == {"race"}
 
 
 def test_an_mbarrier_that_nothing_orders_is_a_finding() -> None:

@@ -36,6 +36,8 @@ def access(known: Knowledge, row: Row) -> None:
         _strong(known, row, lanes, places)
         return
     write = known.insts[row.inst].name in _WRITES
+    if not write:
+        known.loaded.add(row.warp)
     _note_remote(known, row, places, lanes)
     known.storing = _values(known, row, inside)
     seen = known.shared.lanes(places, lanes, row.a, known.footprints.shift, row.inst, write, known.mbarrier_words)
