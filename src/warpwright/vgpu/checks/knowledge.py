@@ -289,7 +289,7 @@ class Knowledge:
         mbarrier.operations.append(Operation(inst, lane, count, expect, complete))
         if mbarrier.arrive(self.clocks, clock, count, expect, complete):
             mbarrier.end_phase()
-            for left, late in mbarrier.overtaken().items():
+            for left, late in mbarrier.overtaken():
                 first = self.step("waits for the phase before", int(mbarrier.wait_inst[late]), late)
                 second = self.step("ends the next phase", inst, max(lane, 0))
                 evidence = EVIDENCE["spin"] if left else ""
