@@ -47,6 +47,8 @@ INIT = "fence.mbarrier_init.release.cluster;"
 FENCED = COPY.format(init=INIT)
 EQUAL = """.shared .align 4 .b32 flag; cvt.u32.u64 %r5, %o; {value}
   st.shared.u32 [flag], %r5; bar.sync 0; ld.shared.u32 %r6, [flag]; st.global.u32 [%o], %r6; ret;"""
+MATRIX = """.shared .align 16 .b32 x[32]; shl.b32 %r3, %lane, 4; mov.u32 %r4, x; add.u32 %r4, %r4, %r3; {value}
+  stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r4], {{%r5}}; ret;"""
 UNWRITTEN = """.shared .align 4 .b32 x[64]; shl.b32 %r3, %t, 2; mov.u32 %r4, x; add.u32 %r4, %r4, %r3;
   setp.eq.u32 %p0, %warp, 0; @%p0 st.shared.u32 [%r4], %t; ld.shared.u32 %r5, [%r4]; add.u32 %r6, %r5, 1;
   {exchange} {guard} st.global.u32 [%o], %r6; ret;"""
@@ -96,6 +98,7 @@ NOTES = [
     ("overwrite", "proxy-fence", 32, WRITTEN + "ld.shared.u32 %r5, [%r3]; bar.sync 0;" + FETCH + "ret;"),
     ("late fence", "proxy-fence", 32, WRITTEN + "bar.sync 0;" + SEND.format(fence=FENCE)),
     ("equal", "race", 64, EQUAL.format(value="mov.u32 %r5, %ctaid.x; add.u32 %r5, %r5, 7;")),
+    ("equal", "race", 64, MATRIX.format(value="shl.b32 %r5, %lane, 3;")),
 ]
 
 
@@ -161,6 +164,8 @@ def test_a_store_without_any_fence() -> None:
 def test_stores_of_other_values_race() -> None:
     assert rules(EQUAL.format(value="shr.u32 %r5, %t, 5;"), threads=64) == {"race"}
     assert rules(EQUAL.format(value="shr.u32 %r5, %t, 6;"), threads=64) == set()
+    last = "setp.eq.u32 %p0, %t, 63; selp.b32 %r5, 1, 0, %p0;"
+    assert rules(MATRIX.format(value=last), threads=64) == {"race"}
 
 
 @pytest.mark.parametrize("exchange", ["", SHUFFLE])

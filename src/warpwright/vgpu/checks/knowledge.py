@@ -27,6 +27,7 @@ from warpwright.vgpu.checks.order.shared_flags import SharedFlags
 from warpwright.vgpu.checks.rules import EVIDENCE, RULES
 from warpwright.vgpu.checks.steps import step_of
 from warpwright.vgpu.engines.op import Op
+from warpwright.vgpu.jit.record import VALUED
 from warpwright.vgpu.jit.uses import Use
 from warpwright.vgpu.machine.cluster import Cluster
 from warpwright.vgpu.machine.warpgroup import WARPS
@@ -368,9 +369,9 @@ class Knowledge:
     def _are_equal(self, ids: Ids, who: Ids, inst: int) -> NDArray[np.bool_]:
         """Returns which accesses store the value that a store writes; stores whose values are unknown are doubted."""
         same = np.zeros(len(ids), np.bool_)
-        if self.insts[inst].name != "st":
+        if self.insts[inst].name not in VALUED:
             return same
-        stores = {other for other in self.accesses.rows["inst"][ids].tolist() if self.insts[other].name == "st"}
+        stores = {other for other in self.accesses.rows["inst"][ids].tolist() if self.insts[other].name in VALUED}
         self.doubts |= stores | ({inst} if stores else set())
         for at, (access, lane) in enumerate(zip(ids.tolist(), who.tolist(), strict=True)):
             same[at] = access in self.stored and self.stored[access] == self.storing.get(lane)
