@@ -146,6 +146,23 @@ def test_a_lane_that_hands_over_the_reads_of_others(body: str) -> None:
     assert rules(HANDED.format(body=body), threads=64) == {"race"}
 
 
+def test_a_lane_that_hands_over_reads_of_another_cta() -> None:
+    """Shared memory serves a warp in order; the network of a cluster need not."""
+    body = """.shared .align 4 .b32 x[32]; .shared .align 8 .b64 bar; setp.ne.u32 %p0, %t, 0; shl.b32 %r3, %lane, 2;
+      mov.u32 %r4, x; add.u32 %r4, %r4, %r3; st.shared.u32 [%r4], %t; @%p0 bra START;
+      mbarrier.init.shared.b64 [bar], 1; START: barrier.cluster.arrive; barrier.cluster.wait;
+      mov.u32 %r6, %cluster_ctarank; setp.eq.u32 %p1, %r6, 0; @%p1 bra READ;
+    PASS: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p3, [bar], 0; @!%p3 bra PASS;
+      st.shared.u32 [%r4], %lane; bra DONE;
+    READ: mapa.shared::cluster.u32 %r7, %r4, 1; ld.shared::cluster.u32 %r5, [%r7]; elect.sync _|%p4, -1;
+      @%p0 bra STORE; mov.u32 %r8, bar; mapa.shared::cluster.u32 %r8, %r8, 1;
+      mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r8];
+    STORE: st.global.u32 [%o], %r5; DONE: barrier.cluster.arrive; barrier.cluster.wait; ret;"""
+    kernel = ww.load_ptx(text(body, (np.zeros(64, np.uint32),), heads=".reqnctapercluster 2, 1, 1"))["k"]
+    found = ww.check(kernel, args=[np.zeros(64, np.uint32)], grid=2, block=32, cluster=2, device="b200")
+    assert {finding.rule.id for finding in found.findings} == {"race"}, str(found)
+
+
 def test_an_mbarrier_that_nothing_orders_is_a_finding() -> None:
     body = COPY.format(init="").replace("bar.sync 0;", "") + FETCH.replace(
         "@%p0 bra WAIT;", "setp.ne.u32 %p0, %t, 32; @%p0 bra WAIT;", 1

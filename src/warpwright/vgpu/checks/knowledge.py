@@ -378,12 +378,14 @@ class Knowledge:
         return same
 
     def _are_served(self, ids: Ids, who: Ids) -> NDArray[np.bool_]:
-        """Returns which accesses are loads of shared memory before a collective of their warp, where the lanes know of
-        a lane after it."""
+        """Returns which accesses are loads of the CTA's own shared memory before a collective of their warp, where the
+        lanes know of a lane after it."""
         rows, found = self.accesses.rows, np.zeros(len(ids), np.bool_)
+        remote = {inst for _, inst, _ in self.remote_uses}
         for at, (access, lane) in enumerate(zip(ids.tolist(), who.tolist(), strict=True)):
             reader, value, knows = int(rows["lane"][access]), rows["value"][access], self.clocks.table[GENERIC, lane]
-            if rows["column"][access] == reader and self.insts[rows["inst"][access]].traits.access == "read":
+            inst = int(rows["inst"][access])
+            if rows["column"][access] == reader and inst not in remote and self.insts[inst].traits.access == "read":
                 found[at] = any(
                     (clocks[lanes == reader] >= value).any() and (knows[lanes] >= clocks).any()
                     for lanes, clocks in self.meetings.get(reader // 32, ())
