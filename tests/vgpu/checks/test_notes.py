@@ -148,7 +148,7 @@ def test_a_lane_that_hands_over_the_reads_of_others(body: str) -> None:
 
 def test_a_lane_that_hands_over_reads_of_another_cta() -> None:
     """Shared memory serves a warp in order; the network of a cluster need not."""
-    body = """.shared .align 4 .b32 x[32]; .shared .align 8 .b64 bar; setp.ne.u32 %p0, %t, 0; shl.b32 %r3, %lane, 2;
+    body = """.shared .align 4 .b32 x[32]; .shared .align 8 .b64 bar; setp.ne.u32 %p0, %lane, 0; shl.b32 %r3, %lane, 2;
       mov.u32 %r4, x; add.u32 %r4, %r4, %r3; st.shared.u32 [%r4], %t; @%p0 bra START;
       mbarrier.init.shared.b64 [bar], 1; START: barrier.cluster.arrive; barrier.cluster.wait;
       mov.u32 %r6, %cluster_ctarank; setp.eq.u32 %p1, %r6, 0; @%p1 bra READ;
