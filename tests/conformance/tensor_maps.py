@@ -15,7 +15,7 @@ from typing import Any
 from warpwright.cuda.driver import call, driver, version
 from warpwright.errors import UsageError
 from warpwright.layout import tensor_map_bytes
-from warpwright.layout.tensor_map_bytes import IM2COL, TYPES, TYPES_OF_DRIVER, MapFields, decode
+from warpwright.layout.tensor_map_bytes import MapFields, decode, fields_of_driver
 
 # In the order of CUtensorMapDataType, CUtensorMapInterleave, CUtensorMapSwizzle and so on (cuda.h of CUDA 13.0).
 BYTES = (1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4, 0, 0, 0)
@@ -156,15 +156,14 @@ def encode(bindings: Any, given: Fields) -> str:
 
 def expected(given: Fields) -> MapFields:
     """The fields that our encoder is given for the arguments of a case."""
-    swizzle = given["swizzle"]
     rank, named = len(given["dims"]), {name: tuple(given[name]) for name in ("dims", "strides", "box", "steps")}
     codes = {"interleave": given["interleave"], "fill": given["fill"], "l2_promotion": given["promotion"]}
-    atoms = {"swizzle": min(swizzle, 3), "atom": max(0, swizzle - 3)}
+    corners: tuple[tuple[int, ...], ...] = ()
     if "pixels" in given:
         corners = tuple(given["lower"]), tuple(given["upper"])
-        codes |= {"version": IM2COL, "corners": corners}
         named["box"] = given["channels"], given["pixels"]
-    return MapFields(given["address"], rank, **named, **codes, **atoms, **TYPES[TYPES_OF_DRIVER[given["dtype"]]][1])
+    where = {"address": given["address"], "rank": rank, "corners": corners}
+    return fields_of_driver(given["dtype"], given["swizzle"], **where, **named, **codes)
 
 
 def differences(given: Fields, found: str) -> str:

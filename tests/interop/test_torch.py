@@ -255,7 +255,7 @@ def test_a_call_that_was_made_before_is_made_again(repeated: list[Any]) -> None:
 def test_what_was_made_without_gradients_is_not_made_again_with_them(repeated: list[Any]) -> None:
     given = normal(4, 16, 24), torch.nn.Parameter(normal(5, 24, 8)), normal(6, 8)
     with torch.no_grad():
-        put((*given, None), None, lambda: repeated.append(7) or repeated[0])
+        put((*given, None), None, lambda: repeated.append(torch.zeros(16, 8)) or repeated[0])
         assert operator(*given) is repeated[0]
     operator(*given).sum().backward()
     assert given[1].grad is not None and len(repeated) == 1

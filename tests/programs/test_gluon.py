@@ -14,7 +14,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor, TensorDesc
 
 from tests.programs import gluon_blackwell, gluon_gemm, gluon_kernels  # noqa: E402
 from tests.programs.gluon_kernels import tiles  # noqa: E402
-from tests.programs.verdicts import checked  # noqa: E402
+from tests.programs.verdicts import check, checked  # noqa: E402
 
 HALF = 2**-11  # one rounding to float16, of the largest value; sums are in float32
 FLOAT = 2**-20  # 64 to 256 float32 additions, of the largest value
@@ -44,12 +44,6 @@ def session(request):
 
 
 everywhere = on("h200", "b200", "rtx5090")
-
-
-def check(found, exact, bound: float) -> None:
-    """Compare with float64: no error is over ``bound`` times the largest exact value."""
-    error = (found.double() - exact).abs().max() / exact.abs().max()
-    assert error <= bound, f"error {error:.1e} of the largest value, bound {bound:.1e}"
 
 
 def operands(m: int, n: int, k: int):

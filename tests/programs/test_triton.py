@@ -14,13 +14,15 @@ from click.testing import CliRunner
 torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[foreign]'")
 triton = pytest.importorskip("triton", reason="Triton is an extra: pip install 'warpwright[foreign]'")
 
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 import warpwright as ww  # noqa: E402
 from tests.programs import attention_kernels, kernels  # noqa: E402
-from tests.programs.verdicts import checked  # noqa: E402
+from tests.programs.verdicts import check, checked  # noqa: E402
 from warpwright.cli import main  # noqa: E402
 from warpwright.interop import virtual  # noqa: E402
+from warpwright.interop.memory import living  # noqa: E402
 
 DEVICES = ("h200", "b200", "rtx5090")
 
@@ -48,12 +50,6 @@ def test_vectors_are_added(session) -> None:
 def test_rows_are_normalised(session) -> None:
     x = torch.randn(37, 130, device="cuda")
     torch.testing.assert_close(kernels.softmax(x), torch.softmax(x, axis=1))
-
-
-def check(found, exact, bound: float) -> None:
-    """Compare with float64: no error is over ``bound`` times the largest exact value."""
-    error = (found.double() - exact).abs().max() / exact.abs().max()
-    assert error <= bound, f"error {error:.1e} of the largest value, bound {bound:.1e}"
 
 
 HALF = 2**-11  # one rounding to float16, of the largest value; sums are in float32
@@ -255,6 +251,14 @@ def test_a_library_that_is_absent_is_absent_inside_too(monkeypatch: pytest.Monke
     monkeypatch.setattr(virtual, "_DOORS", {"triton": "triton", "no_library_of_this_name": "cute"})
     with ww.virtual("h200"), pytest.raises(ModuleNotFoundError):
         import no_library_of_this_name  # noqa: F401
+
+
+def test_tensors_of_torch_compile_are_no_memory_of_a_kernel() -> None:
+    with FakeTensorMode():
+        fake = torch.zeros(1)
+    real = torch.zeros(1)
+    found = {id(each) for each in living()}
+    assert id(real) in found and id(fake) not in found
 
 
 def test_only_tensors_with_memory_are_on_the_gpu() -> None:

@@ -303,6 +303,7 @@ MORE: tuple[Case, ...] = (
         grid=2,
         group=1,
     ),
+    _case(kernels.half_warp, [WORDS], "inactive-lane", "shfl.down("),
     _case(e.stores_at_entry, [WORDS], "cluster-entry", "st(Pointer(", grid=2),
     _case(e.arrives_at_entry, [WORDS], "fault", "of CTA 1 is not initialised", "ready.at(", grid=2),
     _case(e.multicasts_at_entry, [BOX], "cluster-entry", "tma.load(", grid=2),

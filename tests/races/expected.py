@@ -44,7 +44,7 @@ CHANGED = {
     "arrives at once": "race",
     "a warp more": "deadlock, fault",
     "a warp less": "fault, race, deadlock",
-    "relaxed": "race, tmem-freed, exit-early",
+    "relaxed": "race, tmem-freed, exit-early, tcgen05-fence",
     "a group more in flight": "race, exit-early, wgmma-registers",
     "the other phase": LOST_SIGNAL,
     "the next barrier": LOST_SIGNAL,
@@ -69,7 +69,9 @@ INIT = "fence.mbarrier_init is a release itself"
 ONLY = "the warp's only block is free"
 FOLLOWS = "a bar.sync of all warps that store follows"
 OTHER = "the other slot becomes empty later than this one, and the next mbarrier in memory has long been full"
-SAME_ORDER = "bar.sync after the last tile, the drain and the wait for the sums establish the same order"
+SAME_ORDER = "the cluster barriers after the last tile establish the same order"
+ANEW = "the mbarriers have begun anew after the last tile, and nothing has arrived since"
+ELECTS = "elect.sync follows, and waits for all lanes"
 SYNCED = "all warps have fenced and synchronised before"
 REGISTERS = "the assembler may spill PTX's registers"
 MMA = r"mma\.sync (v3|rows|helpers|two-ten) kernel"
@@ -140,6 +142,8 @@ ATTENTION = {
     r"attention sm100 one tile correct tcgen05\.fence::before\w* #[013]$": NUMBERS,
     r"attention sm100 correct tcgen05\.fence::before\w* #[79]$": BY_Q,
     r"attention sm100 one tile correct tcgen05\.fence::before\w* #4$": BY_Q,
+    r"attention sm100 correct bar\.warp\.sync #[35]$": ELECTS,
+    r"attention sm100 one tile correct bar\.warp\.sync #2$": ELECTS,
     r"attention sm100 correct bar\.warp\.sync #(6|10)$": ALL_Q,
     r"attention sm100 one tile correct bar\.warp\.sync #3$": ALL_Q,
     r"attention sm100 correct bar\.warp\.sync #(7|11)$": TOGETHER,
@@ -163,8 +167,9 @@ REDUNDANT = {
     r"(memory_flow|blackwell (\d+|launch control)|example 0.|attention sm100.*) kernel tcgen05\.fence::\w+ #0": FRESH,
     r"(memory_flow|blackwell ((?!5)\d+|launch control)|example 0.) kernel tcgen05\.fence::before\w* #1": BEFORE_DEALLOC,
     r"blackwell 5 kernel tcgen05\.fence::before\w* #2": BEFORE_DEALLOC,
-    r"blackwell 5 kernel barrier\.cluster\.wait\S* #2": SAME_ORDER,
-    r"blackwell 5 kernel barrier\.cluster\.arrive\S* #2: relaxed": SAME_ORDER,
+    r"blackwell 5 kernel barrier\.cluster\.wait\S* #3": SAME_ORDER,
+    r"blackwell 5 kernel barrier\.cluster\.arrive\S* #[23]: relaxed": SAME_ORDER,
+    r"blackwell 5 drain mbarrier\.try_wait\S* #1($|: the next barrier)": ANEW,
     r"blackwell 1 kernel tcgen05\.fence::after\w* #1": "only the thread's own MMAs came before",
     r"blackwell 4 kernel fence\.proxy\S* #0": "no load follows the only tile",
     r"blackwell (6 epilogue bar\.warp\.sync #2|(7|launch control) epilogue bar\.warp\.sync #4)": TOGETHER,
@@ -190,7 +195,7 @@ REDUNDANT = {
     r"hopper [345] multiply cp\.async\.bulk\.wait_group\.read #4": EXITS,
     r"hopper [345] multiply cp\.async\.bulk\.wait_group(\.read #4| #0): a group more": EXITS,
     r"hopper [3456] load mbarrier\.try_wait\S* #1": ALONE,
-    r"(blackwell 2 kernel|blackwell [34] loads|hopper 2 kernel) mbarrier\.try_wait\S* #0: the next barrier": LATER,
+    r"(blackwell 2 kernel|blackwell [345] loads|hopper 2 kernel) mbarrier\.try_wait\S* #0: the next barrier": LATER,
     r"hopper ([13-6]|slices) \w+ mapa\S* #\d: no peer": "one CTA: the barrier is its own",
     r"hopper slices load mbarrier\.try_wait\S* #1$": ALONE,
     r"hopper split multiply mbarrier\.arrive\S* #1$": "no load follows the last slot",

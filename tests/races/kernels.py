@@ -19,6 +19,7 @@ from warpwright.lang import (
     loop,
     mbarrier,
     role,
+    shfl,
     smem,
     st,
     tcgen05,
@@ -26,6 +27,7 @@ from warpwright.lang import (
     tma,
     tmem,
     u32,
+    var,
     warp,
     wgmma,
 )
@@ -282,3 +284,13 @@ def tensor_memory(a: tma.Map[bf16], b: tma.Map[bf16], d: Global[f32], *, right: 
     @role(warp=1)
     def free() -> None:
         tmem.dealloc()
+
+
+@kernel("sm_90a", threads=32)
+def half_warp(x: Global[u32], *, right: bool = False) -> None:
+    """Half of the lanes sum up, and name all lanes."""
+    with If(warp.lane < 16):
+        value = var(u32, warp.lane)
+        for step in (8, 4, 2, 1) if right else (16, 8, 4, 2, 1):
+            value.set(value + shfl.down(value, step, width=16 if right else 32, mask=0xFFFF))
+        x[warp.lane] = value

@@ -12,6 +12,7 @@ from rich.text import Text
 import warpwright as ww
 from tests.foreign.cases import CASES
 from tests.foreign.compile import golden
+from tests.races.published_tensor import tensor_core
 from tests.races.removals import KERNELS
 from tests.races.shipped_ptx import LINES
 from tests.races.verdicts import unedited_kernel
@@ -49,6 +50,14 @@ def test_a_race_of_threads_and_of_launches_is_one_cause() -> None:
     verdict = ww.check(kernel, grid=case.grid, block=case.block, args=args)
     assert [finding.rule.id for finding in verdict.findings] == ["race", "grid-race"]
     assert causes(verdict.findings) == [[0, 1]]
+
+
+def test_a_load_of_freed_tensor_memory_is_the_free_and_no_missing_write() -> None:
+    """Warp 1 frees tensor memory while the others may not have read it. Warps 2 and 3 read it after the free."""
+    kernel = tensor_core.configure(synced=False)
+    verdict = ww.check(kernel, grid=1, args=[np.full((128, 64), np.nan, np.float32)])
+    assert {finding.rule.id for finding in verdict.findings} == {"tmem-freed"}
+    assert len({finding.steps[0].opcode for finding in verdict.findings}) == 2, "both orders"
 
 
 TWO_RACES = """setp.eq.u32 %p0, %warp, 0;

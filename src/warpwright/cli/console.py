@@ -15,7 +15,7 @@ from rich.console import Console
 from warpwright.report.output import try_file
 from warpwright.run import devices
 
-__all__ = ["OutputFile", "device_option", "emit", "exit_unless", "json_option", "progress", "remark", "show"]
+__all__ = ["OutputFile", "device_option", "emit", "exit_unless", "json_option", "progress", "remark", "show", "tell"]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 device_option = click.option(

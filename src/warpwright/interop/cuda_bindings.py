@@ -35,31 +35,24 @@ def replaced(spec: Device) -> Iterator[tuple[Any, str, Any]]:
     def elapsed(start: Any, end: Any) -> Any:
         return done, 1e3 * (times[int(end)] - times[int(start)])
 
-    returned = {
-        "cuDeviceGetCount": 1, "cuDeviceGet": device, "cuCtxGetDevice": device, "cuDriverGetVersion": VERSION,
-        "cuCtxGetCurrent": driver.CUcontext(1), "cuCtxCreate": driver.CUcontext(1),
-        "cuDevicePrimaryCtxRetain": driver.CUcontext(1), "cuStreamCreate": driver.CUstream(0),
-    }  # fmt: skip
-    for name, value in returned.items():
-        yield driver, name, _returns(done, value)
-    for name in (
-        "cuInit", "cuCtxSetCurrent", "cuCtxSynchronize", "cuDevicePrimaryCtxRelease", "cuStreamSynchronize",
-        "cuStreamDestroy", "cuEventSynchronize", "cuEventDestroy",
-    ):  # fmt: skip
-        yield driver, name, _returns(done)
+    context, success = driver.CUcontext(1), runtime.cudaError_t.cudaSuccess
+    for name, values in {
+        "cuDeviceGetCount": [1], "cuDeviceGet": [device], "cuCtxGetDevice": [device], "cuDriverGetVersion": [VERSION],
+        "cuCtxGetCurrent": [context], "cuCtxCreate": [context], "cuDevicePrimaryCtxRetain": [context],
+        "cuStreamCreate": [driver.CUstream(0)], "cuInit": [], "cuCtxSetCurrent": [], "cuCtxSynchronize": [],
+        "cuDevicePrimaryCtxRelease": [], "cuStreamSynchronize": [], "cuStreamDestroy": [], "cuEventSynchronize": [],
+        "cuEventDestroy": [],
+    }.items():  # fmt: skip
+        yield driver, name, _returns(done, *values)
     yield driver, "cuDeviceGetAttribute", attribute
     yield driver, "cuEventCreate", lambda flags: (done, driver.CUevent(next(numbers)))
     yield driver, "cuEventRecord", record
     yield driver, "cuEventElapsedTime", elapsed
-    success = runtime.cudaError_t.cudaSuccess
-    for name, value in {
-        "cudaGetDeviceCount": 1,
-        "cudaGetDevice": 0,
-        "cudaStreamCreate": runtime.cudaStream_t(0),
-    }.items():
-        yield runtime, name, _returns(success, value)
-    for name in ("cudaSetDevice", "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaStreamDestroy"):
-        yield runtime, name, _returns(success)
+    for name, values in {
+        "cudaGetDeviceCount": [1], "cudaGetDevice": [0], "cudaStreamCreate": [runtime.cudaStream_t(0)],
+        "cudaSetDevice": [], "cudaDeviceSynchronize": [], "cudaStreamSynchronize": [], "cudaStreamDestroy": [],
+    }.items():  # fmt: skip
+        yield runtime, name, _returns(success, *values)
 
 
 def _returns(*values: Any) -> Callable[..., Any]:

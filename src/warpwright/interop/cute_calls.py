@@ -173,9 +173,13 @@ class Calls:
     def encode(self, place: int, dtype: int, rank: int, address: int | None, *args: Any) -> None:
         """Encode a tensor map (``cuTensorMapEncodeTiled``)."""
         lengths = rank, rank - 1, rank, rank
-        arrays = [tuple(array[:length]) for array, length in zip(args[:4], lengths, strict=True)]
-        given: list[Any] = [*arrays, *args[4:]]
-        ctypes.memmove(place, encode(fields_of_driver(dtype, address or 0, *given)), MAP_BYTES)
+        dims, strides, box, steps = (tuple(array[:count]) for array, count in zip(args[:4], lengths, strict=True))
+        interleave, swizzle, l2_promotion, fill = args[4:]
+        fields = fields_of_driver(
+            dtype, swizzle, address=address or 0, rank=rank, dims=dims, strides=strides, box=box, steps=steps,
+            interleave=interleave, l2_promotion=l2_promotion, fill=fill, corners=(),
+        )  # fmt: skip
+        ctypes.memmove(place, encode(fields), MAP_BYTES)
 
 
 def _cluster(config: _Config) -> tuple[int, ...]:

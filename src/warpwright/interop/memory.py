@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch._subclasses.fake_tensor import is_fake
 
 __all__ = ["Memory", "whole"]
 
@@ -57,10 +58,13 @@ class Memory:
 
 
 def living() -> list[torch.Tensor]:
-    """Returns the tensors of the program that lie on the host: those that Python knows, one of each storage."""
+    """Returns the tensors of the program that lie on the host: those that Python knows, one of each storage.
+    torch.compile has tensors without memory, fake ones."""
     found = {}
     for tensor in gc.get_objects():
-        if issubclass(type(tensor), torch.Tensor) and tensor.device.type == "cpu" and tensor.layout is torch.strided:
+        if not issubclass(type(tensor), torch.Tensor) or is_fake(tensor):
+            continue
+        if tensor.device.type == "cpu" and tensor.layout is torch.strided:
             found[tensor.untyped_storage().data_ptr()] = tensor
     found.pop(0, None)
     return list(found.values())

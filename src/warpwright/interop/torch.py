@@ -73,16 +73,9 @@ class Operator(type(torch.ops.warpwright.matmul)):  # type: ignore[misc]
 replace_class(torch.ops.warpwright.matmul, Operator)
 
 
-def _multiply(
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None = None,
-    activation: str | None = None,
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> Tensor:
-    return call.matmul(a, b, bias=bias, activation=activation, scale_a=scale_a, scale_b=scale_b, out_dtype=out_dtype)
+def _multiply(a: Tensor, b: Tensor, *options: Any) -> Tensor:
+    """The kernel; ``options`` are those of `OPTIONS`, without last ones that have their default."""
+    return call.matmul(a, b, **dict(zip(OPTIONS, options, strict=False)))
 
 
 def _fake(
@@ -124,9 +117,7 @@ def _autograd(
     ) and torch.is_grad_enabled():
         return _Matmul.apply(keys, a, b, bias, activation, scale_a, scale_b, out_dtype)
     if autograd_calls_kernel(keys.raw_repr()):
-        return call.matmul(
-            a, b, bias=bias, activation=activation, scale_a=scale_a, scale_b=scale_b, out_dtype=out_dtype
-        )
+        return _multiply(a, b, bias, activation, scale_a, scale_b, out_dtype)
     return matmul.redispatch(keys & AFTER_AUTOGRAD, a, b, bias, activation, scale_a, scale_b, out_dtype)
 
 

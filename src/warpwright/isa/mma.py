@@ -27,28 +27,12 @@ movmatrix  9.7.14.5.17  Transpose a matrix in the fragments of a warp.
 wmma.load  9.7.14.4.3  Load a matrix from memory into the fragments of a warp. [read]
     wmma.load.matrix=a|b.sync.aligned.layout=row|col.shape=K16{.space=SHARED_CTA|global}.type=f16
     ...    d:b32*8, [a]{, stride:u32}
-    wmma.load.matrix=a|b.sync.aligned.layout=row|col.shape=m16n16k16{.space=SHARED_CTA|global}.type=bf16
-    ...    d:b32*4, [a]{, stride:u32}
-    wmma.load.matrix=a.sync.aligned.layout=row|col.shape=m8n32k16{.space=SHARED_CTA|global}.type=bf16
-    ...    d:b32*2, [a]{, stride:u32}
-    wmma.load.matrix=b.sync.aligned.layout=row|col.shape=m8n32k16{.space=SHARED_CTA|global}.type=bf16
-    ...    d:b32*8, [a]{, stride:u32}
-    wmma.load.matrix=a.sync.aligned.layout=row|col.shape=m32n8k16{.space=SHARED_CTA|global}.type=bf16
-    ...    d:b32*8, [a]{, stride:u32}
-    wmma.load.matrix=b.sync.aligned.layout=row|col.shape=m32n8k16{.space=SHARED_CTA|global}.type=bf16
-    ...    d:b32*2, [a]{, stride:u32}
+    wmma.load.matrix=a.sync.aligned.layout=row|col.shape=K16{.space=SHARED_CTA|global}.type=bf16|INT8
+    ...    d:b32*mk, [a]{, stride:u32}
+    wmma.load.matrix=b.sync.aligned.layout=row|col.shape=K16{.space=SHARED_CTA|global}.type=bf16|INT8
+    ...    d:b32*nk, [a]{, stride:u32}
     wmma.load.matrix=a|b.sync.aligned.layout=row|col.shape=m16n16k8{.space=SHARED_CTA|global}.type=tf32
     ...    d:b32*4, [a]{, stride:u32}
-    wmma.load.matrix=a|b.sync.aligned.layout=row|col.shape=m16n16k16{.space=SHARED_CTA|global}.type=INT8
-    ...    d:b32*2, [a]{, stride:u32}
-    wmma.load.matrix=a.sync.aligned.layout=row|col.shape=m8n32k16{.space=SHARED_CTA|global}.type=INT8
-    ...    d:b32*1, [a]{, stride:u32}
-    wmma.load.matrix=b.sync.aligned.layout=row|col.shape=m8n32k16{.space=SHARED_CTA|global}.type=INT8
-    ...    d:b32*4, [a]{, stride:u32}
-    wmma.load.matrix=a.sync.aligned.layout=row|col.shape=m32n8k16{.space=SHARED_CTA|global}.type=INT8
-    ...    d:b32*4, [a]{, stride:u32}
-    wmma.load.matrix=b.sync.aligned.layout=row|col.shape=m32n8k16{.space=SHARED_CTA|global}.type=INT8
-    ...    d:b32*1, [a]{, stride:u32}
     wmma.load.matrix=a.sync.aligned.layout=row.shape=m8n8k32{.space=SHARED_CTA|global}.type=s4|u4
     ...    d:b32*1, [a]{, stride:u32}
     wmma.load.matrix=b.sync.aligned.layout=col.shape=m8n8k32{.space=SHARED_CTA|global}.type=s4|u4
@@ -63,10 +47,8 @@ wmma.load  9.7.14.4.3  Load a matrix from memory into the fragments of a warp. [
     ...    d:b32*4, [a]{, stride:u32}
     wmma.load.matrix=c.sync.aligned.layout=row|col.shape=K16|m16n16k8{.space=SHARED_CTA|global}.type=f32
     ...    d:f32*8, [a]{, stride:u32}
-    wmma.load.matrix=c.sync.aligned.layout=row|col.shape=K16{.space=SHARED_CTA|global}.type=s32
-    ...    d:s32*8, [a]{, stride:u32}
-    wmma.load.matrix=c.sync.aligned.layout=row|col.shape=m8n8k32|m8n8k128{.space=SHARED_CTA|global}.type=s32
-    ...    d:s32*2, [a]{, stride:u32}
+    wmma.load.matrix=c.sync.aligned.layout=row|col.shape=K16|m8n8k32|m8n8k128{.space=SHARED_CTA|global}.type=s32
+    ...    d:s32*mn, [a]{, stride:u32}
     wmma.load.matrix=c.sync.aligned.layout=row|col.shape=m8n8k4{.space=SHARED_CTA|global}.type=f64
     ...    d:f64*2, [a]{, stride:u32}
 wmma.store  9.7.14.4.4  Store the fragments of a warp to memory as a matrix. [write]
@@ -74,10 +56,8 @@ wmma.store  9.7.14.4.4  Store the fragments of a warp to memory as a matrix. [wr
     ...    [a], b:b32*4{, stride:u32}
     wmma.store.matrix=d.sync.aligned.layout=row|col.shape=K16|m16n16k8{.space=SHARED_CTA|global}.type=f32
     ...    [a], b:f32*8{, stride:u32}
-    wmma.store.matrix=d.sync.aligned.layout=row|col.shape=K16{.space=SHARED_CTA|global}.type=s32
-    ...    [a], b:s32*8{, stride:u32}
-    wmma.store.matrix=d.sync.aligned.layout=row|col.shape=m8n8k32|m8n8k128{.space=SHARED_CTA|global}.type=s32
-    ...    [a], b:s32*2{, stride:u32}
+    wmma.store.matrix=d.sync.aligned.layout=row|col.shape=K16|m8n8k32|m8n8k128{.space=SHARED_CTA|global}.type=s32
+    ...    [a], b:s32*mn{, stride:u32}
     wmma.store.matrix=d.sync.aligned.layout=row|col.shape=m8n8k4{.space=SHARED_CTA|global}.type=f64
     ...    [a], b:f64*2{, stride:u32}
 wmma.mma  9.7.14.4.5  Multiply matrices in the fragments of a warp, add a fragment.
@@ -89,20 +69,12 @@ wmma.mma  9.7.14.4.5  Multiply matrices in the fragments of a warp, add a fragme
     ...    d:b32*4, a:b32*8, b:b32*8, c:f32*8
     wmma.mma.sync.aligned.alayout=row|col.blayout=row|col.shape=K16.dtype=f16.ctype=f16
     ...    d:b32*4, a:b32*8, b:b32*8, c:b32*4
-    wmma.mma.sync.aligned.alayout=row|col.blayout=row|col.shape=m16n16k16.dtype=f32.atype=bf16.btype=bf16.ctype=f32
-    ...    d:f32*8, a:b32*4, b:b32*4, c:f32*8
-    wmma.mma.sync.aligned.alayout=row|col.blayout=row|col.shape=m8n32k16.dtype=f32.atype=bf16.btype=bf16.ctype=f32
-    ...    d:f32*8, a:b32*2, b:b32*8, c:f32*8
-    wmma.mma.sync.aligned.alayout=row|col.blayout=row|col.shape=m32n8k16.dtype=f32.atype=bf16.btype=bf16.ctype=f32
-    ...    d:f32*8, a:b32*8, b:b32*2, c:f32*8
+    wmma.mma.sync.aligned.alayout=row|col.blayout=row|col.shape=K16.dtype=f32.atype=bf16.btype=bf16.ctype=f32
+    ...    d:f32*8, a:b32*mk, b:b32*nk, c:f32*8
     wmma.mma.sync.aligned.alayout=row|col.blayout=row|col.shape=m16n16k8.dtype=f32.atype=tf32.btype=tf32.ctype=f32
     ...    d:f32*8, a:b32*4, b:b32*4, c:f32*8
-    wmma.mma.sync.aligned.alayout=row|col.blayout=row|col.shape=m16n16k16.dtype=s32<BYTES>.ctype=s32{.satfinite}
-    ...    d:s32*8, a:b32*2, b:b32*2, c:s32*8
-    wmma.mma.sync.aligned.alayout=row|col.blayout=row|col.shape=m8n32k16.dtype=s32<BYTES>.ctype=s32{.satfinite}
-    ...    d:s32*8, a:b32*1, b:b32*4, c:s32*8
-    wmma.mma.sync.aligned.alayout=row|col.blayout=row|col.shape=m32n8k16.dtype=s32<BYTES>.ctype=s32{.satfinite}
-    ...    d:s32*8, a:b32*4, b:b32*1, c:s32*8
+    wmma.mma.sync.aligned.alayout=row|col.blayout=row|col.shape=K16.dtype=s32<BYTES>.ctype=s32{.satfinite}
+    ...    d:s32*8, a:b32*mk, b:b32*nk, c:s32*8
     wmma.mma.sync.aligned.row.col.shape=m8n8k32.dtype=s32<NIBBLES>.ctype=s32{.satfinite}
     ...    d:s32*2, a:b32*1, b:b32*1, c:s32*2
     wmma.mma.action=xor|and.popc.sync.aligned.row.col.shape=m8n8k128.dtype=s32.atype=b1.btype=b1.ctype=s32

@@ -10,7 +10,7 @@ from functools import cache
 
 from warpwright.isa.notation import Match
 
-__all__ = ["REGISTERS", "bits_of", "count_of", "has_value", "takes_constant", "takes_register", "type_of"]
+__all__ = ["REGISTERS", "bits_of", "count_of", "extents_of", "has_value", "takes_constant", "takes_register", "type_of"]
 
 _TYPE = re.compile(r"([a-z]+)(\d+)(m\d+)?(?:x(\d+))?(?:_p\d+)?")
 _SCALARS = frozenset({f"{kind}{bits}" for kind in "bus" for bits in (8, 16, 32, 64)} | {"b128", "f16", "f32", "f64"})
@@ -36,13 +36,22 @@ def count_of(match: Match, word: str) -> int:
     if word == "num" and shape == "m16n16":
         return 2 * int(chosen[1:])
     if word == "sums":
-        columns = int(re.findall(r"\d+", shape)[1])
+        _, columns, _ = extents_of(shape)
         return columns // 4 if match["dtype"] == "f16" else columns // 2
+    if word in ("mk", "nk", "mn"):  # a matrix in the registers of 32 lanes
+        rows, columns = (extents_of(shape)["mnk".index(axis)] for axis in word)
+        return rows * columns * bits_of(match.chosen.get("atype") or match["type"]) // 1024
     if word == "im2col":
         return int(match["dim"][0]) - 2
     if word == "lanes":
         return 4 * int(match["group"][-1])
     return int(re.sub(r"\D", "", chosen) or 0)
+
+
+def extents_of(shape: str) -> tuple[int, int, int]:
+    """Returns M, N and K of a shape such as ``"m16n8k16"``."""
+    m, n, k = map(int, re.findall(r"\d+", shape))
+    return m, n, k
 
 
 @cache

@@ -206,6 +206,8 @@ def _check(tensor: TensorMap) -> None:
     if not tensor.wraps:
         _check_extent(tensor)
     _check_box(tensor)
+    if tensor.interleave == "none":
+        _check_row(tensor)
 
 
 def _require(holds: bool, given: str, expected: str, mend: str) -> None:
@@ -367,8 +369,10 @@ def _check_box(tensor: TensorMap) -> None:
             "1 to 8",
             "pass a strided view of the array",
         )
-    if tensor.interleave != "none":
-        return
+
+
+def _check_row(tensor: TensorMap) -> None:
+    """Checks the innermost dimension of the box, in bytes."""
     inner, span = tensor.box[0] * tensor.dtype.bits // 8, width(tensor.swizzle)
     _require(
         inner % 16 == 0,

@@ -14,21 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from warpwright.errors import UsageError
+from warpwright.layout.swizzle import Mode
 from warpwright.layout.tensor_map import FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES, TensorMap
 from warpwright.types import PACKED, Scalar, bf16, f16, f32, f64, s32, s64, tf32, u8, u16, u32, u64
 
 __all__ = [
-    "IM2COL",
-    "MAP_BYTES",
-    "USED_BYTES",
-    "MapFields",
-    "decode",
-    "encode",
-    "fields_of",
-    "fields_of_driver",
-    "replace",
-    "tensor_of",
-]
+    "MAP_BYTES", "USED_BYTES", "MapFields", "decode", "encode", "fields_of", "fields_of_driver", "replace", "tensor_of",
+]  # fmt: skip
 
 MAP_BYTES = 128
 USED_BYTES = 64  # that have fields
@@ -220,69 +212,38 @@ def fields_of(tensor: TensorMap, address: int) -> MapFields:
     assert tensor.dtype.tma is not None
     return fields_of_driver(
         tensor.dtype.tma,
-        address,
-        tensor.dims,
-        tensor.strides,
-        tensor.box,
-        tensor.elem_strides,
-        INTERLEAVES.index(tensor.interleave),
         SWIZZLES[tensor.swizzle],
-        L2_PROMOTIONS.index(tensor.l2_promotion),
-        FILLS.index(tensor.fill),
-        tensor.corners,
+        address=address,
+        rank=tensor.rank,
+        strides=tensor.strides,
+        dims=tensor.dims,
+        steps=tensor.elem_strides,
+        box=tensor.box,
+        interleave=INTERLEAVES.index(tensor.interleave),
+        fill=FILLS.index(tensor.fill),
+        l2_promotion=L2_PROMOTIONS.index(tensor.l2_promotion),
+        corners=tensor.corners,
     )
 
 
-def fields_of_driver(
-    dtype: int,
-    address: int,
-    dims: tuple[int, ...],
-    strides: tuple[int, ...],
-    box: tuple[int, ...],
-    steps: tuple[int, ...],
-    interleave: int,
-    swizzle: int,
-    l2_promotion: int,
-    fill: int,
-    corners: tuple[tuple[int, ...], ...] = (),
-) -> MapFields:
-    """Returns the fields of a map by the arguments of ``cuTensorMapEncodeTiled``; with ``corners``, of ``Im2col``."""
-    return MapFields(
-        address,
-        len(dims),
-        strides=strides,
-        dims=dims,
-        steps=steps,
-        box=box,
-        interleave=interleave,
-        swizzle=min(swizzle, 3),
-        atom=max(swizzle - 3, 0),
-        fill=fill,
-        l2_promotion=l2_promotion,
-        version=IM2COL if corners else 0,
-        corners=corners,
-        **TYPES[TYPES_OF_DRIVER[dtype]][1],
-    )
+def fields_of_driver(dtype: int, swizzle: int, **fields: Any) -> MapFields:
+    """Returns the fields of a tensor map for the driver's numbers of element type (CUtensorMapDataType) and swizzle;
+    the other fields have the same numbers there."""
+    version = IM2COL if fields["corners"] else 0
+    fields |= TYPES[TYPES_OF_DRIVER[dtype]][1]
+    return MapFields(swizzle=min(swizzle, 3), atom=max(swizzle - 3, 0), version=version, **fields)
 
 
 def tensor_of(fields: MapFields, memory: Any) -> TensorMap:
     """Returns a tensor map with the given fields. ``memory``: bytes from its address on, which may be fewer than the
     map describes, or none. Raises UsageError for fields that the virtual GPU does not execute, and as `TensorMap`."""
-    scalar = _scalar(fields)
+    scalar, mode = _scalar(fields), _mode(fields)
     for name, count, expected in (
         ("swizzle_96B", 1, "0, a swizzle of 0 to 128 bytes"),
         ("interleave", len(INTERLEAVES), "0 to 2"),
     ):
         value = getattr(fields, name)
         _require(value < count, f"a tensor map with {name} {value}{_place(name)}", expected)
-    # PTX ISA 9.1 section 5.5.7 shows only in a figure which halves of 16 bytes atom 2 flips, so it is refused.
-    mode = {code: mode for mode, code in SWIZZLES.items()}.get(fields.swizzle + fields.atom)
-    _require(
-        mode is not None and (fields.swizzle == 3 or not fields.atom),
-        f"a tensor map with atom {fields.atom}{_place('atom')} and swizzle {fields.swizzle}{_place('swizzle')}",
-        "atom 0 (16 bytes), or with swizzle 3 atom 1 (32 bytes) or 3 (64 bytes)",
-    )
-    assert mode is not None
     _require(fields.address % 16 == 0, f"a tensor map over address 0x{fields.address:x}", "a multiple of 16 bytes")
     size = max(scalar.nbytes, 1)
     return TensorMap(
@@ -299,6 +260,17 @@ def tensor_of(fields: MapFields, memory: Any) -> TensorMap:
         wraps=True,
         corners=tuple(corner[::-1] for corner in fields.corners),
     )
+
+
+def _mode(fields: MapFields) -> Mode:
+    # PTX ISA 9.1 section 5.5.7 shows only in a figure which halves of 16 bytes atom 2 flips, so it is refused.
+    found = {code: mode for mode, code in SWIZZLES.items()}.get(fields.swizzle + fields.atom)
+    if found is None or (fields.swizzle != 3 and fields.atom):
+        raise UsageError(
+            f"given a tensor map with atom {fields.atom}{_place('atom')} and swizzle {fields.swizzle}"
+            f"{_place('swizzle')}; expected atom 0 (16 bytes), or with swizzle 3 atom 1 (32 bytes) or 3 (64 bytes)"
+        )
+    return found
 
 
 def _scalar(fields: MapFields) -> type[Scalar]:

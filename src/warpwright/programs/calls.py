@@ -9,10 +9,10 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,14 +63,11 @@ class LaunchLimit(Exception):
     """The program has made as many launches as the user allows."""
 
 
-@dataclass
-class Loaded:
-    """A module of the program: its fatbin, and what was found in it. ``variables``: address and bytes by name."""
+class Loaded(NamedTuple):
+    """What a module of the program has. ``variables``: address and bytes by name."""
 
-    fatbin: bytes
-    text: str = ""
-    kernels: PtxModule | None = None
-    variables: dict[str, tuple[int, int]] = field(default_factory=dict)
+    kernels: PtxModule
+    variables: dict[str, tuple[int, int]]
 
 
 class Calls:
@@ -80,7 +77,8 @@ class Calls:
 
     def __init__(self, session: Session, limit: int | None) -> None:
         self.session, self.limit = session, limit
-        self.modules: dict[int, Loaded] = {}
+        self.fatbins: dict[int, bytes] = {}
+        self.modules: dict[int, Loaded] = {}  # those of which the program has used something
         self.functions: dict[int, tuple[int, str]] = {}
         self.symbols: dict[int, tuple[int, str]] = {}
         self.dynamic: dict[int, int] = {}
@@ -130,7 +128,7 @@ class Calls:
 
     def _module(self, data: bytes) -> Answer:
         (handle,) = struct.unpack_from("<Q", data)
-        self.modules[handle] = Loaded(data[8:])
+        self.fatbins[handle] = data[8:]
         return 0, b""
 
     def _function(self, data: bytes) -> Answer:
@@ -151,28 +149,27 @@ class Calls:
 
     def _load(self, handle: int) -> Loaded:
         """Returns a module with its kernels, and with its variables in device memory."""
-        found = self.modules[handle]
-        if found.kernels is None:
-            found.text = ptx_for(found.fatbin, self.spec.arch)
-            outline = ptx.load_outline(found.text, "<ptx>")
-            at = self._place(found, outline)
-            found.kernels = PtxModule(found.text, "the program's PTX", variables=at)
-        return found
+        if handle not in self.modules:
+            text = ptx_for(self.fatbins[handle], self.spec.arch)
+            variables = self._place(ptx.load_outline(text, "<ptx>"))
+            first = min((address for address, _ in variables.values()), default=0)
+            self.modules[handle] = Loaded(PtxModule(text, "the program's PTX", variables=first), variables)
+        return self.modules[handle]
 
-    def _place(self, found: Loaded, outline: Any) -> int:
-        """Place the variables of a module one after another; returns the address of the first, 0 without any."""
-        variables = module_variables(outline)
-        if not variables:
-            return 0
-        start, last = variables[0].address, variables[-1]
-        at = self.memory.allocate(last.address + len(last.data) - start)
-        self.memory.sizes.pop(at)  # each variable is an allocation
-        for variable in module_variables(replace(outline, variables=at)):
+    def _place(self, outline: Any) -> dict[str, tuple[int, int]]:
+        """Place the variables of a module one after another. Returns their addresses and bytes by name."""
+        variables, found = module_variables(outline), {}
+        if variables:
+            start, last = variables[0].address, variables[-1]
+            at = self.memory.allocate(last.address + len(last.data) - start)
+            self.memory.sizes.pop(at)  # each variable is an allocation
+            variables = module_variables(replace(outline, variables=at))
+        for variable in variables:
             nbytes = len(variable.data)
             self.memory.sizes[variable.address], self.memory.kinds[variable.address] = nbytes, DEVICE
             self.memory.array(variable.address, nbytes)[:] = np.frombuffer(variable.data, np.uint8)
-            found.variables[variable.name] = variable.address, nbytes
-        return at
+            found[variable.name] = variable.address, nbytes
+        return found
 
     def _entry(self, function: int) -> Entry:
         if function not in self.functions:
@@ -181,14 +178,12 @@ class Calls:
                 "with it"
             )
         module, name = self.functions[function]
-        kernels = self._load(module).kernels
-        assert kernels is not None
-        return kernels[name]
+        return self._load(module).kernels[name]
 
     def _image(self, data: bytes) -> Answer:
         """Load a module: a fatbin or a PTX text."""
-        handle = len(self.modules) + 1
-        self.modules[handle] = Loaded(data)
+        handle = len(self.fatbins) + 1
+        self.fatbins[handle] = data
         try:
             self._load(handle)
         except (PtxSyntaxError, UsageError) as error:
@@ -198,9 +193,7 @@ class Calls:
 
     def _kernel(self, data: bytes) -> Answer:
         module, name = struct.unpack_from("<Q", data)[0], data[8:].decode()
-        kernels = self._load(module).kernels
-        assert kernels is not None
-        if name not in kernels.names:
+        if name not in self._load(module).kernels:
             return NOT_FOUND, b""
         function = len(self.functions) + 1
         self.functions[function] = module, name
@@ -306,8 +299,9 @@ class Calls:
         lower, upper = (tuple(corner[: rank - 2]) for corner in (rest[26:29], rest[29:]))
         try:
             fields = fields_of_driver(
-                code, address, tuple(dims[:rank]), tuple(strides[: rank - 1]), tuple(box[: 2 if im2col else rank]),
-                tuple(steps[:rank]), interleave, swizzle, l2_promotion, fill, (lower, upper) if im2col else (),
+                code, swizzle, address=address, rank=rank, strides=tuple(strides[: rank - 1]), dims=tuple(dims[:rank]),
+                steps=tuple(steps[:rank]), box=tuple(box[: 2 if im2col else rank]), interleave=interleave, fill=fill,
+                l2_promotion=l2_promotion, corners=(lower, upper) if im2col else (),
             )  # fmt: skip
             return 0, encode(fields)
         except (UsageError, IndexError) as error:

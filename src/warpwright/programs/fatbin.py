@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from warpwright.errors import UsageError
+from warpwright.targets import runs
 
 __all__ = ["ptx_for", "texts"]
 
@@ -19,11 +20,6 @@ MAGIC = 0xBA55ED50
 ELF = 0x464C457F  # machine code begins so
 PTX = 1  # the kind of an entry
 LZ4, ZSTD = 1 << 13, 1 << 15  # flags of a compressed entry
-FAMILY = {
-    "sm_90a": ("sm_90a", "sm_90"),
-    "sm_100a": ("sm_100a", "sm_100f", "sm_100"),
-    "sm_120a": ("sm_120a", "sm_120f", "sm_120"),
-}
 
 
 def texts(fatbin: bytes) -> Iterator[str]:
@@ -75,10 +71,9 @@ def ptx_for(fatbin: bytes, arch: str) -> str:
     Raises UsageError if there is none.
     """
     found = {_target(text): text for text in texts(fatbin)}
-    plain = sorted((name for name in found if name[3:].isdigit() and int(name[3:]) <= _number(arch)), key=_number)
-    for name in (*FAMILY.get(arch, (arch,)), *reversed(plain)):
-        if name in found:
-            return found[name]
+    fitting = [name for name in found if runs(name, arch)]
+    if fitting:
+        return found[max(fitting, key=lambda name: (name == arch, name.endswith("f"), int(name[3:].rstrip("af"))))]
     given = f"PTX for {', '.join(found)}" if found else "machine code only, without PTX"
     raise UsageError(
         f"given a program with {given}; expected PTX for {arch}: compile it with nvcc -arch={arch} -cudart shared, or "
@@ -89,7 +84,3 @@ def ptx_for(fatbin: bytes, arch: str) -> str:
 def _target(text: str) -> str:
     found = re.search(r"^\s*\.target\s+(\w+)", text, re.MULTILINE)
     return found[1] if found else ""
-
-
-def _number(name: str) -> int:
-    return int("".join(filter(str.isdigit, name)) or 0)

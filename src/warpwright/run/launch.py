@@ -73,11 +73,6 @@ class PtxModule:
         functions = [item for item in ptx.load_outline(text, file).items if isinstance(item, nodes.Function)]
         self._entries: dict[str, Entry | None] = {item.name: None for item in functions if item.kind == "entry"}
 
-    @property
-    def names(self) -> list[str]:
-        """The mangled names of the kernels."""
-        return list(self._entries)
-
     def __getitem__(self, name: str) -> Entry:
         plain = [mangled for mangled in self._entries if mangled.startswith(f"_Z{len(name)}{name}")]
         if name in self._entries:
@@ -286,24 +281,14 @@ def launch(
     check_limit(limit)
     entry, shape, args = prepare_launch(kernel, grid, block, cluster, args)
     arrays = memory_arrays(memory)
-    every, at_host = [*args, *(arrays or ())], arrays is not None and _on_host(args, arrays)
-    target = resolve(gpu_of(every) if device is None else device, entry.target, virtual=bool(observers) or at_host)
-    options = _options(stream, numerics, limit, every, target)
+    target = _device_for(device, entry.target, args, arrays, bool(observers))
+    options = _options(stream, numerics, limit, [*args, *(arrays or ())], target)
+    options |= shape | {"smem": entry.smem if smem is None else smem, "observers": observers}
     if arrays is not None:
         options["memory"] = arrays
-    if at_host:
-        _check_virtual(target)
     try:
         with pass_arguments(entry.name, entry.function.params, args, arrays) as passed:
-            result = target.launch(
-                entry.module,
-                entry.name,
-                **shape,
-                smem=entry.smem if smem is None else smem,
-                args=passed,
-                observers=observers,
-                **options,
-            )
+            result = target.launch(entry.module, entry.name, args=passed, **options)
     except WarpwrightError as error:
         sys.stdout.write(error.printed)
         raise
@@ -343,19 +328,26 @@ def gpu_of(args: Iterable[Any]) -> str | None:
     return next((f"cuda:{array.ordinal or 0}" for array in arrays if isinstance(array, DeviceArray)), None)
 
 
+def _device_for(
+    device: Device | str | None, target: str, args: Sequence[Any], memory: Sequence[View] | None, observed: bool
+) -> Device:
+    """Returns the device of a launch. Raises LaunchError for a real GPU whose kernel would follow pointers to the host:
+    with ``memory``, and an array on the host."""
+    at_host = memory is not None and _on_host(args, memory)
+    given = gpu_of([*args, *(memory or ())]) if device is None else device
+    found = resolve(given, target, virtual=observed or at_host)
+    if at_host and found.name.startswith("cuda"):
+        raise LaunchError(
+            f"given memory= and an array on the host for {found.name}, whose kernels cannot follow pointers to the "
+            "host; expected all arrays in its memory; copy them there, or launch on a virtual GPU: device='h200'"
+        )
+    return found
+
+
 def _on_host(args: Iterable[Any], memory: Iterable[View]) -> bool:
     """Returns whether an array of a launch is on the host; an array without dimensions is the value of a struct."""
     arrays = (value.array if isinstance(value, TensorMap) else value for value in (*args, *memory))
     return any(isinstance(array, np.ndarray) and array.ndim for array in arrays)
-
-
-def _check_virtual(device: Device) -> None:
-    """Raise LaunchError for a real GPU, whose kernels cannot follow pointers to the host."""
-    if device.name.startswith("cuda"):
-        raise LaunchError(
-            f"given memory= and an array on the host for {device.name}, whose kernels cannot follow pointers to the "
-            "host; expected all arrays in its memory; copy them there, or launch on a virtual GPU: device='h200'"
-        )
 
 
 def check_limit(limit: int | None) -> None:

@@ -7,11 +7,11 @@ the constants of the timing model for a device. Every figure names its source.
 from __future__ import annotations
 
 from warpwright.errors import UsageError
-from warpwright.targets.archs import ARCHS, Arch
+from warpwright.targets.archs import ARCHS, Arch, runs
 from warpwright.targets.devices import DEVICES, Device
 from warpwright.targets.timing import TIMINGS, Timing
 
-__all__ = ["ARCHS", "DEVICES", "TIMINGS", "Arch", "Device", "Timing", "arch", "device", "timing_of"]
+__all__ = ["ARCHS", "DEVICES", "TIMINGS", "Arch", "Device", "Timing", "arch", "device", "runs", "timing_of"]
 
 
 def arch(name: str) -> Arch:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ARCHS", "PTX_VERSIONS", "Arch"]
+__all__ = ["ARCHS", "PTX_VERSIONS", "Arch", "runs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,13 @@ class Arch:
     def fitting_ctas(self, threads: int, smem: int) -> int:
         """Returns how many CTAs fit on an SM together, by threads and by shared memory with its reserve, in bytes."""
         return min(self.max_ctas_per_sm, self.max_threads_per_sm // threads, self.smem_per_sm // max(1, smem))
+
+
+def runs(target: str, arch: str) -> bool:
+    """Returns whether a chip of ``arch`` runs PTX for ``target``: its own, its family's, and plain ones up to its own
+    number."""
+    number = arch.rstrip("af")
+    return target in (arch, f"{number}f") or (target[3:].isdigit() and int(target[3:]) <= int(number[3:]))
 
 
 def _hopper(name: str, version: str) -> Arch:

@@ -14,7 +14,7 @@ from warpwright.gpu import LaunchResult
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx import nodes
 from warpwright.targets import Device as Spec
-from warpwright.targets import Timing
+from warpwright.targets import Timing, runs
 from warpwright.vgpu.jit.compile import Kernel, compile_program
 from warpwright.vgpu.jit.costs import costs_of
 from warpwright.vgpu.jit.runtime import COMPILER
@@ -26,9 +26,6 @@ from warpwright.vgpu.program.decode import decode
 from warpwright.vgpu.program.program import Program
 
 __all__ = ["Device", "LaunchResult"]
-
-_FAMILIES = {"sm_100a": ("sm_100", "sm_100f"), "sm_90a": ("sm_90",), "sm_120a": ("sm_120", "sm_120f")}
-
 
 _CACHED = 64
 _CHECKED_SLICE = 5_000
@@ -153,7 +150,7 @@ class Device:
 
     def _check(self, launch: Launch) -> None:
         limits, program = self.spec.limits, launch.kernel.program
-        if not _runs(program.arch, self.spec.arch):
+        if not runs(program.arch, self.spec.arch):
             given = f"device {self.name} is {self.spec.arch}: compile it for that"
             raise LaunchError(f"kernel {launch.name} is for {program.arch}; {given}.")
         _check_extents("grid", launch.grid, limits.max_grid_dim)
@@ -180,13 +177,6 @@ def _checked_slice(program: Program) -> int:
     """Returns so few block jumps that their rows fit into the buffer, however long the blocks are."""
     longest = max(len(block.insts) for block in program.blocks)
     return max(1, min(_CHECKED_SLICE, CAPACITY // 2 // (ROWS_OF_ONE * max(1, longest))))
-
-
-def _runs(target: str, arch: str) -> bool:
-    """Whether a chip of ``arch`` runs code for ``target``: its own, its family's, and plain ones up to its own."""
-    if target == arch or target in _FAMILIES.get(arch, ()):
-        return True
-    return not target.endswith(("a", "f")) and int(target[3:]) <= int(arch[3:].rstrip("af"))
 
 
 def _check_extents(what: str, given: Dim3, most: Dim3) -> None:

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from warpwright import isa
@@ -13,6 +14,7 @@ from warpwright.errors import MemoryFault
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.layout.tensor_map_bytes import MAP_BYTES
 from warpwright.ptx import nodes
+from warpwright.vgpu.engines import copy
 from warpwright.vgpu.engines.op import BoundMap
 from warpwright.vgpu.program.operation import Op
 from warpwright.vgpu.program.program import Inst
@@ -99,6 +101,15 @@ def operation(opcode: str, *words: int, rank: int = 0, a_in_tmem: bool = False) 
         operands.append(_operand("a" if in_tmem else operand.kind, width))
     inst = Inst(0, opcode, isa.match(opcode, len(operands)) or match, tuple(operands))
     return Op(inst, rank, 0, 0, [word & (1 << 64) - 1 for word in words])
+
+
+def refusal(kind: type[Exception], tensor: TensorMap, opcode: str, *words: int) -> str:
+    """Returns the message of the exception that a copy of a tensor map, placed at ``MAP_AT``, raises."""
+    cluster = Cluster(2)
+    cluster.bind(tensor)
+    with pytest.raises(kind) as raised:
+        copy.complete(cluster, [operation(opcode, *words)])
+    return str(raised.value)
 
 
 def _width(match: isa.Match, operand: isa.Operand) -> int:

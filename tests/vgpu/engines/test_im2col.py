@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.vgpu.engines.fabric import MAP_AT, MBAR, Cluster, operation
+from tests.vgpu.engines.fabric import MAP_AT, MBAR, Cluster, operation, refusal
 from warpwright.errors import ProtocolError, UnsupportedInstruction
 from warpwright.layout import swizzle
 from warpwright.layout.tensor_map import TensorMap
@@ -178,8 +178,4 @@ REFUSED: list[tuple[str, TensorMap, tuple[int, ...], type[Exception], str]] = [
 def test_im2col_mode_refuses_bad_operands(
     opcode: str, tensor: TensorMap, words: tuple[int, ...], kind: type[Exception], sentence: str
 ) -> None:
-    cluster = Cluster()
-    cluster.bind(tensor)
-    with pytest.raises(kind) as raised:
-        copy.complete(cluster, [operation(opcode, *words)])
-    assert str(raised.value) == sentence
+    assert refusal(kind, tensor, opcode, *words) == sentence

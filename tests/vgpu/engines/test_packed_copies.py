@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.vgpu.engines.fabric import MAP_AT, MBAR, Cluster, operation
+from tests.vgpu.engines.fabric import MAP_AT, MBAR, Cluster, operation, refusal
 from warpwright.errors import ProtocolError, UnsupportedInstruction
 from warpwright.layout import swizzle
 from warpwright.layout.tensor_map import TensorMap
@@ -98,8 +98,4 @@ REFUSED: list[tuple[Any, str, tuple[int, ...], type[Exception], str]] = [
 def test_packed_copies_refuse_bad_operands(
     dtype: Any, opcode: str, words: tuple[int, ...], kind: type[Exception], sentence: str
 ) -> None:
-    cluster = Cluster()
-    cluster.bind(tensor(dtype, 128, (4, 128)))
-    with pytest.raises(kind) as raised:
-        copy.complete(cluster, [operation(opcode, *words)])
-    assert str(raised.value) == sentence
+    assert refusal(kind, tensor(dtype, 128, (4, 128)), opcode, *words) == sentence

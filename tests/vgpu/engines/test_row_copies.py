@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.vgpu.engines.fabric import MAP_AT, MBAR, TENSORS_AT, Cluster, operation, shared_address
+from tests.vgpu.engines.fabric import MAP_AT, MBAR, TENSORS_AT, Cluster, operation, refusal, shared_address
 from warpwright.errors import MemoryFault, ProtocolError
 from warpwright.layout import swizzle
 from warpwright.layout.tensor_map import TensorMap
@@ -148,8 +148,4 @@ REFUSED: list[tuple[str, tuple[int, int], tuple[int, ...], type[Exception], str]
 def test_copies_of_rows_refuse_bad_operands(
     opcode: str, box: tuple[int, int], words: tuple[int, ...], kind: type[Exception], sentence: str
 ) -> None:
-    cluster = Cluster()
-    cluster.bind(TensorMap(np.zeros((64, 256), np.float16), box))
-    with pytest.raises(kind) as raised:
-        copy.complete(cluster, [operation(opcode, *words)])
-    assert str(raised.value) == sentence
+    assert refusal(kind, TensorMap(np.zeros((64, 256), np.float16), box), opcode, *words) == sentence

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.vgpu.engines.fabric import MAP_AT, MBAR, TENSORS_AT, Cluster, operation, shared_address
+from tests.vgpu.engines.fabric import MAP_AT, MBAR, TENSORS_AT, Cluster, operation, refusal, shared_address
 from warpwright.errors import MemoryFault, ProtocolError, UnsupportedInstruction
 from warpwright.layout import ATOM_32B, ATOM_64B, swizzle
 from warpwright.layout.tensor_map import RAGGED_ROWS, TensorMap, ragged
@@ -410,11 +410,7 @@ def test_sums_keep_subnormals() -> None:
 def test_a_tensor_copy_refuses_bad_operands(
     opcode: str, words: tuple[int, ...], kind: type[Exception], sentence: str
 ) -> None:
-    cluster = Cluster(2)
-    cluster.bind(tile())
-    with pytest.raises(kind) as raised:
-        copy.complete(cluster, [operation(opcode, *words)])
-    assert str(raised.value) == sentence
+    assert refusal(kind, tile(), opcode, *words) == sentence
 
 
 def test_a_cta_group_2_copy_refuses_a_barrier_outside_the_pair() -> None:

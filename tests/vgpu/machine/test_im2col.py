@@ -7,45 +7,14 @@ from typing import Any
 import numpy as np
 
 import warpwright as ww
+from tests.vgpu.machine.box_text import text
 
-TEXT = """.version 8.6
-.target sm_90a
-.address_size 64
-.visible .entry move(.param .align 64 .b8 x[128], .param .align 64 .b8 y[128]) {{
-    .reg .b64 %x, %y;
-    .reg .b32 %t, %n;
-    .reg .b16 %h, %w;
-    .reg .pred %first, %done;
-    .shared .align 1024 .b8 tile[2048];
-    .shared .align 8 .b64 bar;
-    mov.b64 %x, x;
-    cvta.param.u64 %x, %x;
-    mov.b64 %y, y;
-    cvta.param.u64 %y, %y;
-    mov.u32 %t, %tid.x;
-    mov.u32 %n, %ctaid.x;
-    setp.ne.u32 %first, %t, 0;
-    @%first bra END;
-    mov.b16 %h, 2;
+START = """mov.b16 %h, 2;
     mov.b16 %w, 1;
-    mbarrier.init.shared::cta.b64 [bar], 1;
-    fence.proxy.async.shared::cta;
-    cp.async.bulk.prefetch.tensor.4d.L2.global.im2col [%x, {{0, -1, -1, %n}}], {{%w, %h}};
-    mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 2048;
-    cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes
-        [tile], [%x, {{0, -1, -1, %n}}], [bar], {{%w, %h}};
-    {early}
-WAIT:
-    mbarrier.try_wait.parity.shared::cta.b64 %done, [bar], 0;
-    @!%done bra WAIT;
-    cp.async.bulk.tensor.4d.global.shared::cta.im2col_no_offs.bulk_group [%y, {{0, 0, 0, {to}}}], [tile];
-    {late}
-    cp.async.bulk.commit_group;
-    cp.async.bulk.wait_group 0;
-END:
-    ret;
-}}
-"""
+    cp.async.bulk.prefetch.tensor.4d.L2.global.im2col [%x, {0, -1, -1, %n}], {%w, %h};"""
+LOAD = """cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes
+        [tile], [%x, {0, -1, -1, %n}], [bar], {%w, %h};"""
+STORE = "cp.async.bulk.tensor.4d.global.shared::cta.im2col_no_offs.bulk_group [%y, {0, 0, 0, TO}], [tile];"
 X = np.arange(1, 2 * 4 * 4 * 32 + 1, dtype=np.float32).reshape(2, 4, 4, 32)
 
 
@@ -54,8 +23,8 @@ def run(how: Any, *, to: str = "%n", **code: str) -> tuple[Any, Any]:
     y = np.zeros_like(X)
     x_map = ww.TensorMap(X, (16, 32), swizzle=128, corners=((-1, -1), (-1, -1)))
     y_map = ww.TensorMap(y, (16, 32), swizzle=128, corners=((0, 0), (0, 0)))
-    text = TEXT.format(to=to, **({"early": "", "late": ""} | code))
-    return how(ww.load_ptx(text)["move"], grid=2, block=32, args=[x_map, y_map], device="h200"), y
+    kernel = text("sm_90a", LOAD, STORE.replace("TO", to), nbytes=2048, start=START, **code)
+    return how(ww.load_ptx(kernel)["move"], grid=2, block=32, args=[x_map, y_map], device="h200"), y
 
 
 def findings(**options: Any) -> list[str]:

@@ -8,67 +8,33 @@ import numpy as np
 import pytest
 
 import warpwright as ww
+from tests.vgpu.machine.box_text import text
 
-TEXT = """.version 8.6
-.target sm_100a
-.address_size 64
-.visible .entry rows(.param .align 64 .b8 x[128], .param .align 64 .b8 y[128], .param .u64 picks) {{
-    .reg .b64 %x, %y, %p;
-    .reg .b32 %t, %r<8>;
-    .reg .pred %first, %done;
-    .shared .align 1024 .b8 tile[1024];
-    .shared .align 8 .b64 bar;
-    mov.b64 %x, x;
-    cvta.param.u64 %x, %x;
-    mov.b64 %y, y;
-    cvta.param.u64 %y, %y;
-    ld.param.u64 %p, [picks];
-    mov.u32 %t, %tid.x;
-    setp.ne.u32 %first, %t, 0;
-    @%first bra END;
-    ld.global.v4.u32 {{%r0, %r1, %r2, %r3}}, [%p];
-    mov.u32 %t, %ctaid.x;
-    mad.wide.u32 %p, %t, 16, %p;
-    ld.global.v4.u32 {{%r4, %r5, %r6, %r7}}, [%p + 16];
-    mbarrier.init.shared::cta.b64 [bar], 1;
-    fence.proxy.async.shared::cta;
-    cp.async.bulk.prefetch.tensor.2d.L2.global.tile::gather4 [%x, {{0, %r0, %r1, %r2, %r3}}];
-    mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {nbytes};
-    {loads}
-    {early}
-WAIT:
-    mbarrier.try_wait.parity.shared::cta.b64 %done, [bar], 0;
-    @!%done bra {target};
-GO:
-    cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group
-        [%y, {{0, %r4, %r5, %r6, %r7}}], [tile];
-    {late}
-    cp.async.bulk.commit_group;
-    cp.async.bulk.wait_group 0;
-END:
-    ret;
-}}
-"""
+START = """ld.param.u64 %p, [picks];
+    ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%p];
+    mad.wide.u32 %p, %n, 16, %p;
+    ld.global.v4.u32 {%r4, %r5, %r6, %r7}, [%p + 16];
+    cp.async.bulk.prefetch.tensor.2d.L2.global.tile::gather4 [%x, {0, %r0, %r1, %r2, %r3}];"""
 GATHER = """cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes
         [tile], [%x, {0, %r0, %r1, %r2, %r3}], [bar];
     """
+BOX = """cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes
+        [tile], [%x, {0, 4}], [bar];
+    """
+SCATTER = """cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group
+        [%y, {0, %r4, %r5, %r6, %r7}], [tile];"""
 X = np.arange(16 * 32, dtype=np.float32).reshape(16, 32)
 FROM, TO = [3, -1, 15, 3], [7, 0, 5, 100]
 
 
-BOX = """cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes
-        [tile], [%x, {0, 4}], [bar];
-    """
-
-
-def run(how: Any, to: list[int] = TO, *, waits: bool = True, loads: str = GATHER, **code: str) -> tuple[Any, Any]:
+def run(how: Any, to: list[int] = TO, *, loads: str = GATHER, **code: Any) -> tuple[Any, Any]:
     """Returns what the call returns, and the destination. Each CTA stores to four rows of ``to``."""
     y = np.ones((8, 32), np.float32)
     maps = ww.TensorMap(X, (4 if BOX in loads else 1, 32), swizzle=128), ww.TensorMap(y, (1, 32), swizzle=128)
-    nbytes, target = 512 * loads.count("cp.async"), "WAIT" if waits else "GO"
-    text = TEXT.format(target=target, nbytes=nbytes, loads=loads, **({"early": "", "late": ""} | code))
+    nbytes, picks = 512 * loads.count("cp.async"), ", .param .u64 picks"
+    kernel = text("sm_100a", loads, SCATTER, nbytes=nbytes, start=START, params=picks, **code)
     args = [*maps, np.array(FROM + to, np.int32)]
-    return how(ww.load_ptx(text)["rows"], grid=len(to) // 4, block=32, args=args, device="b200"), y
+    return how(ww.load_ptx(kernel)["move"], grid=len(to) // 4, block=32, args=args, device="b200"), y
 
 
 def test_a_kernel_gathers_and_scatters_rows() -> None:

@@ -131,6 +131,16 @@ def test_access_to_free_columns_is_refused() -> None:
     )
 
 
+def test_a_load_after_the_dealloc_of_another_warp_is_refused() -> None:
+    """Nothing orders the dealloc of warp 0 after the loads of warp 1. Other warps run on after the dealloc."""
+    body = f"""setp.eq.u32 %p0, %warp, 0; @!%p0 bra OTHER; {alloc(32)} bar.sync 0; ld.shared.u32 %r4, [at];
+        {free("%r4", 32)} ret; OTHER: bar.sync 0; ld.shared.u32 %r4, [at]; {LOAD} ret;"""
+    assert error_message(ProtocolError, body, np.zeros(64, np.uint32), block=64, top=TOP).endswith(
+        "warp 1, lane 0: tensor memory columns from 0 on are not allocated; allocate them with tcgen05.alloc before, "
+        "and free them after."
+    )
+
+
 def test_access_to_lanes_of_another_warp_is_refused() -> None:
     what = "tensor memory lane 32 is not one of this warp's, 0 to 31; add 0 << 16 to the address."
     assert_misuse(LOAD, what, START + "add.u32 %r4, %r3, 0x200000;")

@@ -308,7 +308,8 @@ class Knowledge:
         acquired: NDArray[np.uint32] | None = None,
         atomic: bool = False,
     ) -> bool:
-        """Find accesses that nothing orders before this one. Returns whether all the cells were written before.
+        """Find accesses that nothing orders before this one. Returns whether all the cells were written before, and
+        were not freed since by a dealloc that is ordered before the access.
 
         ``pipes`` are columns of engines that do one operation after the other, the access's own first: what those did
         is over. ``acquired``: what tcgen05.fence made visible to the warp, for accesses of tensor memory.
@@ -322,9 +323,8 @@ class Knowledge:
         others = ~np.isin(self.accesses.rows["column"][ids], pipes)
         unread = shadow.unread(cells) if engine and write else None
         self._find_unordered(ids[others], who[others], inst, engine, acquired, unread)
-        written = shadow.writer[cells]
-        freed = bool(self.frees) and shadow is self.tensor and bool(np.isin(written, self.frees).any())
-        return bool((written >= 0).all()) and not freed
+        freed = np.isin(ids, self.frees) if self.frees and shadow is self.tensor else np.zeros(len(ids), np.bool_)
+        return bool((shadow.writer[cells] >= 0).all() and self.accesses.unknown(ids[freed], who[freed]).all())
 
     def _find_unordered(
         self,

@@ -175,6 +175,13 @@ _ALL = (
         "put wgmma.fence between the use and the wgmma, in all four warps",
     ),
     Rule(
+        "inactive-lane",
+        "a lane takes part in a warp's collective instruction with a lane that does not execute it",
+        "9.7.9.6 and 9.7.13",
+        "name in the member mask the lanes that execute the instruction, and take values only from those; or let lanes "
+        "exit after the instruction, not before",
+    ),
+    Rule(
         "setmaxnreg",
         "setmaxnreg has no effect, differs in the warps of a warpgroup, or comes again before the warpgroup has "
         "synchronised after the last one",
@@ -199,5 +206,6 @@ EVIDENCE = {
     "registers": "CUTLASS's, FlashAttention-4's and Triton's kernels do the same",
     "parity": "an H200 looks at bit 0 of a parity, and at no other bit",
     "exit": "an H200 does not give shared memory away before bulk stores have read it",
+    "exited": "bar.warp.sync is WARPSYNC, which waits for lanes that have not exited, as CUDA's __syncwarp does",
     "left out": "ptxas leaves setmaxnreg out, with a warning: the results are the same",
 }

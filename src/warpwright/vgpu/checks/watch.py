@@ -14,9 +14,9 @@ import numpy as np
 
 from warpwright.errors import DescriptorError, DeviceError
 from warpwright.vgpu.checks.knowledge import BITS, Knowledge, Row
-from warpwright.vgpu.checks.meanings import registers
+from warpwright.vgpu.checks.meanings import members, registers
 from warpwright.vgpu.checks.stream import Block
-from warpwright.vgpu.jit.record import MEETING, TOUCH
+from warpwright.vgpu.jit.record import MEETING, NO_SOURCE, TOUCH
 
 __all__ = ["apply_row", "follow"]
 
@@ -82,6 +82,9 @@ def apply_row(known: Knowledge, row: Row) -> None:
         return
     if row.extra & MEETING:
         known.meet(row)
+        return
+    if row.extra >= NO_SOURCE:
+        members.absent(known, row)
         return
     function = known.meanings[row.inst]
     if known.globals.kinds[row.inst] is None:

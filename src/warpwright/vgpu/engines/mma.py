@@ -92,21 +92,7 @@ def read_descriptor(kind: str, group: int, ws: bool, tmem_a: bool, idesc: int, l
     """
     desc = InstrDescriptor.decode(idesc, kind)
     desc.validate(group, ws)
-    if desc.sparse:
-        raise DescriptorError(
-            f"given instruction descriptor 0x{idesc:08x} with the sparse bit set; expected it only with tcgen05.mma.sp"
-        )
-    if tmem_a and desc.a_major == "mn":
-        raise DescriptorError(
-            f"given instruction descriptor 0x{idesc:08x} with an MN-major A in tensor memory; expected K-major: "
-            "clear bit 15"
-        )
-    for name, type in (("A", desc.a_type), ("B", desc.b_type)):
-        if type not in TYPES:
-            raise DescriptorError(
-                f"given {name} of type {type}, which the virtual GPU does not multiply; expected one of "
-                f"{', '.join(TYPES)}"
-            )
+    _check(desc, tmem_a, f"given instruction descriptor 0x{idesc:08x}")
     halves = (0, 16) if desc.m == 64 and not ws else (0,)
     layout = blocks(desc.m, desc.n, group, ws, lane == 16 and 16 in halves)
     return Mma(
@@ -124,6 +110,19 @@ def read_descriptor(kind: str, group: int, ws: bool, tmem_a: bool, idesc: int, l
         fusable=desc.d_type != "f16" and not desc.saturate,
         longest=8 if desc.kind == "i8" else LONGEST_K // desc.k,  # 8 × 32 × 255² < 2^24: exact in float32
     )
+
+
+def _check(desc: InstrDescriptor, tmem_a: bool, given: str) -> None:
+    if desc.sparse:
+        raise DescriptorError(f"{given} with the sparse bit set; expected it only with tcgen05.mma.sp")
+    if tmem_a and desc.a_major == "mn":
+        raise DescriptorError(f"{given} with an MN-major A in tensor memory; expected K-major: clear bit 15")
+    for name, type in (("A", desc.a_type), ("B", desc.b_type)):
+        if type not in TYPES:
+            raise DescriptorError(
+                f"given {name} of type {type}, which the virtual GPU does not multiply; expected one of "
+                f"{', '.join(TYPES)}"
+            )
 
 
 @dataclass(slots=True, eq=False)

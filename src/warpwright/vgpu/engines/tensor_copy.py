@@ -274,14 +274,9 @@ def _check_place(fabric: Fabric, op: Op, form: TensorForm, box: Geometry, rank: 
 def _check_barrier(fabric: Fabric, op: Op, form: TensorForm, rank: int, mbar_rank: int) -> None:
     if mbar_rank == rank or (form.pair and mbar_rank == rank ^ 1):
         return
-    raise fabric.failure(
-        ProtocolError,
-        op,
-        f"the mbarrier is in CTA {mbar_rank} and the destination in CTA {rank}; expected the mbarrier in "
-        + (
-            f"CTA {rank} or {rank ^ 1}, a pair" if form.pair else "the same CTA; use .cta_group::2 for that of the pair"
-        ),
-    )
+    where = f"CTA {rank} or {rank ^ 1}, a pair" if form.pair else "the same CTA; use .cta_group::2 for that of the pair"
+    text = f"the mbarrier is in CTA {mbar_rank} and the destination in CTA {rank}; expected the mbarrier in {where}"
+    raise fabric.failure(ProtocolError, op, text)
 
 
 def _load(fabric: Fabric, op: Op, form: TensorForm, boxes: list[_Box]) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import DescriptorError
+from warpwright.isa.operands import extents_of
 from warpwright.vgpu.engines import hardware
 from warpwright.vgpu.engines.op import Fabric, Op
 from warpwright.vgpu.engines.operand import K_BYTES, Shape, gather, plan, reads
@@ -60,7 +61,7 @@ def form_of(opcode: str, registers: bool, immediates: tuple[int, ...]) -> Form:
     transpositions."""
     words = opcode.split(".")
     shape, d_type, a_type, b_type = words[words.index("aligned") + 1 :][:4]
-    n = int(shape[4:].partition("k")[0])
+    _, n, _ = extents_of(shape)
     scales, transposed = immediates[:2], immediates[2:]
     majors = ["mn" if bit else "k" for bit in transposed] or ["k"]
     return Form(

@@ -287,7 +287,9 @@ no:
 ; Run every warp that can run, until none can. Returns 0 if all wait, 1 if all are done, 2 if some only spin, 3 for a
 ; fault, 4 for a full queue, 5 after %rounds rounds (0: no limit), 6 if a warp has used up its jumps; in a round every
 ; warp runs until it waits. %which receives the warp's index for 3 and 4. %bars: the named barriers to settle here while
-; no more than $ROUNDS rounds are over, null to settle none; %log: as in @settle_bars.
+; no more than $ROUNDS rounds are over; %log: as in @settle_bars. With %bars a warp that waits for a service ends the run
+; with 4, so what it frees is free before other warps run on. With null, as checks ask, the others run first: then the
+; checks see what they use.
 define i32 @run_cluster(ptr %warps, i32 %n, ptr %kernel, ptr %which, i32 %rounds, ptr %bars, ptr %log) {
 entry:
   br label %round
@@ -345,15 +347,25 @@ stop:
 endless:
   ret i32 6
 ran:
+  %pq = getelementptr i8, ptr %w, i64 $queue
+  %queue = load ptr, ptr %pq
+  %pnews = getelementptr i64, ptr %queue, i64 2
+  %news = load i64, ptr %pnews
+  %asks = and i64 %news, $NEWS_OF_SERVICES
+  %asked = icmp ne i64 %asks, 0
+  %unseen = icmp ne ptr %bars, null
+  %serve = and i1 %asked, %unseen
+  br i1 %serve, label %full, label %go
+go:
   %tired = icmp eq i32 %got, 2
   br i1 %tired, label %turn, label %next
 turn:
   call void @rotate(ptr %w)
   br label %next
 next:
-  %m = phi i1 [ false, %loop ], [ false, %living ], [ true, %ran ], [ false, %turn ]
-  %t = phi i1 [ false, %loop ], [ false, %living ], [ false, %ran ], [ true, %turn ]
-  %notdone = phi i1 [ false, %loop ], [ true, %living ], [ true, %ran ], [ true, %turn ]
+  %m = phi i1 [ false, %loop ], [ false, %living ], [ true, %go ], [ false, %turn ]
+  %t = phi i1 [ false, %loop ], [ false, %living ], [ false, %go ], [ true, %turn ]
+  %notdone = phi i1 [ false, %loop ], [ true, %living ], [ true, %go ], [ true, %turn ]
   %moved1 = or i1 %moved, %m
   %spin1 = or i1 %spin, %t
   %alive1 = or i1 %alive, %notdone

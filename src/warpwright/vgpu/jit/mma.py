@@ -12,6 +12,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from warpwright.isa.operands import extents_of
 from warpwright.vgpu.jit import record
 from warpwright.vgpu.jit.control import converge
 from warpwright.vgpu.jit.ir import call
@@ -65,7 +66,7 @@ def mma_sync(lanes: Lanes, inst: Inst) -> None:
     shape, types = words[words.index("aligned") + 1], [word for word in words if word in {*TYPES, "f32", "s32", "f64"}]
     converge(lanes, "-1")
     if types == ["f64"] * 4:
-        return multiply_double(lanes, inst, int(shape.rpartition("k")[2]), "rn")
+        return multiply_double(lanes, inst, extents_of(shape)[2], "rn")
     if shape not in _SHAPES or len(types) != 4 or any("::" in word for word in words) or types[0] != types[3]:
         raise lanes.unsupported("this shape or these types")
     a, b, c = ([lanes.integer(register, 32) for register in inst.items(name)] for name in ("a", "b", "c"))

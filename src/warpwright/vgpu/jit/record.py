@@ -11,9 +11,9 @@ from warpwright.vgpu.program.operation import box_count
 from warpwright.vgpu.program.program import Inst
 
 __all__ = [
-    "MEETING", "TOUCH", "VALUED", "access", "bar", "barriers", "completion_of", "first_value", "mark_block",
-    "mark_guard", "meet", "order", "row", "signal", "spend", "stored", "stored_matrix", "touch", "wait", "wait_loads",
-    "waiting_lanes",
+    "EXITED_MEMBER", "MEETING", "NO_MEMBER", "NO_SOURCE", "TOUCH", "VALUED", "absent", "access", "bar", "barriers",
+    "completion_of", "first_value", "mark_block", "mark_guard", "meet", "order", "row", "signal", "spend", "stored",
+    "stored_matrix", "touch", "wait", "wait_loads", "waiting_lanes",
 ]  # fmt: skip
 
 
@@ -21,6 +21,7 @@ _FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)  # odd, of many bits: a hash of a vecto
 VALUED = ("st", "stmatrix")  # stores of whose rows the values are known, if they are doubted
 TOUCH = 1 << 20  # extra of a row for a use of registers
 MEETING = 1 << 21  # extra of a row for lanes that waited for one another
+NO_SOURCE, NO_MEMBER, EXITED_MEMBER = 1 << 22, 1 << 23, 1 << 24  # extra of a row for lanes that `absent` reports
 ADDRESSES, OPERANDS = 1, 2  # tables of 32 words after a row of the watch
 
 
@@ -121,6 +122,13 @@ def meet(lanes: Lanes, inst: Inst, mask: str) -> None:
     """Record that lanes have waited for one another: it orders what they execute, not their accesses."""
     if lanes.watched:
         lanes.emit(f"call void @watch_meeting(ptr %w, i32 {mask}, i64 {inst.index}, i64 {MEETING << 4})")
+
+
+def absent(lanes: Lanes, inst: Inst, kind: int, mask: str, members: str = "0") -> None:
+    """Record the lanes of ``mask`` (i32), if any. NO_SOURCE: each takes a value from a lane that does not execute the
+    instruction. NO_MEMBER: they are not members themselves. EXITED_MEMBER: ``members`` (i64) have exited."""
+    if lanes.watched:
+        _watch(lanes, inst, mask, str(kind << 4), members)
 
 
 def mark_block(lanes: Lanes) -> None:

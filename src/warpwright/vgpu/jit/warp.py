@@ -13,6 +13,7 @@ from warpwright.vgpu.program.program import Inst, Operand
 
 __all__ = ["members"]
 
+_ALL_MEMBERS = ("elect.sync", "bar.warp.sync")  # PTX has them wait for all members, not only for those that run
 _IOTA = "<" + ", ".join(f"i32 {i}" for i in range(32)) + ">"
 
 
@@ -43,8 +44,20 @@ def _gather_members(lanes: Lanes, inst: Inst, tell: Callable[[Lanes, Inst, str],
         _one_group(lanes, operand, mask)
     converge(lanes, mask)
     here = lanes.op(f"and i32 {lanes.mask}, {mask}")
+    if lanes.watched:
+        _report_members(lanes, inst, mask, here)
     tell(lanes, inst, here)
     return here
+
+
+def _report_members(lanes: Lanes, inst: Inst, mask: str, here: str) -> None:
+    """Report lanes that are not in their own member mask. Of exited members only what PTX does not allow for by the
+    word "non-exited": those of elect.sync and bar.warp.sync."""
+    record.absent(lanes, inst, record.NO_MEMBER, lanes.op(f"xor i32 {lanes.mask}, {here}"))
+    if inst.name in _ALL_MEMBERS:
+        gone = lanes.op(f"and i32 {mask}, {lanes.op(f'xor i32 {here}, -1')}")
+        some = lanes.op(f"select i1 {lanes.op(f'icmp ne i32 {gone}, 0')}, i32 {here}, i32 0")
+        record.absent(lanes, inst, record.EXITED_MEMBER, some, lanes.resize_scalar(gone, 32, 64))
 
 
 def _binary(lanes: Lanes, word: str, a: str, b: str) -> str:
@@ -55,7 +68,7 @@ def _binary(lanes: Lanes, word: str, a: str, b: str) -> str:
 def shfl_sync(lanes: Lanes, inst: Inst) -> None:
     """PTX ISA 9.7.9.6: ``c`` holds the clamp (bits 0-4) and the segment mask (bits 8-12)."""
     target, found = inst.operand("d"), inst.find("p")
-    _gather_members(lanes, inst)
+    here = _gather_members(lanes, inst)
     value, b, c = (lanes.integer(operand, 32) for operand in inst.named("a", "b", "c"))
     low5 = lanes.splat(31, 32)
     b, clamp = _binary(lanes, "and", b, low5), _binary(lanes, "and", c, low5)
@@ -71,6 +84,10 @@ def shfl_sync(lanes: Lanes, inst: Inst) -> None:
     }[inst["mode"]]()
     inside = lanes.op(f"icmp {'sge' if inst['mode'] == 'up' else 'sle'} <32 x i32> {source}, {last}")
     source = lanes.op(f"select <32 x i1> {inside}, <32 x i32> {source}, <32 x i32> {_IOTA}")
+    if lanes.watched:
+        executes = _binary(lanes, "and", _binary(lanes, "lshr", lanes.spread("i32", here), source), lanes.splat(1, 32))
+        without = lanes.mask_of(lanes.op(f"icmp eq <32 x i32> {executes}, zeroinitializer"))
+        record.absent(lanes, inst, record.NO_SOURCE, lanes.op(f"and i32 {here}, {without}"))
     wide = lanes.resize(value, 32, 64)
     moved = lanes.op(f"call <32 x i64> @permute(<32 x i64> {wide}, <32 x i32> {source})")
     lanes.write(target, lanes.resize(moved, 64, 32), "b32")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.isa.operands import bits_of
+from warpwright.isa.operands import bits_of, extents_of
 from warpwright.vgpu.jit import mma, record
 from warpwright.vgpu.jit.control import converge
 from warpwright.vgpu.jit.lanes import Lanes, meaning
@@ -26,12 +26,6 @@ __all__ = ["access_bytes", "places"]
 
 Ints = NDArray[np.int64]
 ALIGNED = 16  # bytes: lines of a matrix begin at multiples of them (CUDA C++ Programming Guide, load_matrix_sync)
-
-
-def _extents(shape: str) -> tuple[int, int, int]:
-    m, _, rest = shape[1:].partition("n")
-    n, _, k = rest.partition("k")
-    return int(m), int(n), int(k)
 
 
 def places(matrix: str, extents: tuple[int, int, int], bits: int) -> Ints:
@@ -63,7 +57,7 @@ def _tiles(tile: Ints, count: int, axis: int) -> Ints:
 def _lines(inst: Inst) -> tuple[Ints, int]:
     """The places of a matrix, by the lines in which memory has it, and the bits of an element."""
     bits = bits_of(inst["type"])
-    found = places(inst["matrix"], _extents(inst["shape"]), bits)
+    found = places(inst["matrix"], extents_of(inst["shape"]), bits)
     return (found if inst["layout"] == "row" else found.T), bits
 
 
@@ -162,7 +156,7 @@ def multiply(lanes: Lanes, inst: Inst) -> None:
 
 def _multiply_tiles(lanes: Lanes, inst: Inst, type: str) -> None:
     """Sums of f16 in f32 where C or D is f32: ptxas converts C before and D after (`HADD2.F32`, `F2FP.F16.F32`)."""
-    m, n, k = _extents(inst["shape"])
+    m, n, k = extents_of(inst["shape"])
     c_type, d_type = inst["ctype"], inst["dtype"]
     kind = "f32" if "f32" in (c_type, d_type) else d_type
     a, b, c = ([lanes.integer(register, 32) for register in inst.items(name)] for name in ("a", "b", "c"))

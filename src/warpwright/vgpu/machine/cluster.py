@@ -92,6 +92,7 @@ class Cluster(ClusterFabric):
             if (
                 code in (state.QUEUE_FULL, state.PAUSED)
                 or moved
+                or self.in_flight.overtake(self.warpgroups.waiting())
                 or self.warpgroups.settle()
                 or self.in_flight.complete()
             ):

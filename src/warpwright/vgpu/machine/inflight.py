@@ -57,6 +57,7 @@ class InFlight:
         self.load_records: list[Records] = []
         self.tensor_ops: list[Op] = []
         self.copy_ops: list[Op] = []
+        self.overtaking = False
 
     def enqueue_records(self, records: Records) -> Records:
         """Put the records of batches in flight. Returns the other records."""
@@ -79,6 +80,27 @@ class InFlight:
         self.copy_ops.append(op)
         self.cluster.tell_issue(op)
         return False
+
+    def overtake(self, multiplying: bool) -> bool:
+        """Complete the loads in flight before the MMAs in flight, every second time that both are. Returns False if
+        the MMAs go first, or if not both are in flight.
+
+        MMAs first: an MMA that does not wait for its operands reads old data. Loads first: a load into a stage that is
+        released too early overwrites what an MMA still reads. ``multiplying``: whether a warp waits for its wgmma.
+        """
+        if not (multiplying or self.tensor_records or self.tensor_ops):
+            return False
+        ops = [op for op in self.copy_ops if _is_load(op)]
+        if not (ops or self.load_records):
+            return False
+        self.overtaking = not self.overtaking
+        if self.overtaking:
+            return False
+        if ops:
+            self.copy_ops = [op for op in self.copy_ops if not _is_load(op)]
+            self.complete_copies(ops)
+        self._complete_load_records()
+        return True
 
     def complete(self) -> bool:
         """Complete the tensor operations in flight, or else the copies. Returns False if nothing was in flight."""
@@ -145,3 +167,8 @@ class InFlight:
 def _joined(parts: list[Records]) -> Records:
     records: Records = parts[0] if len(parts) == 1 else np.concatenate(parts)
     return records
+
+
+def _is_load(op: Op) -> bool:
+    """Returns whether a copy completes at an mbarrier, whatever other copies of its thread do."""
+    return "mbar" in op and op.inst.traits.queue != "lane-copy"

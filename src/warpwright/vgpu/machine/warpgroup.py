@@ -84,6 +84,10 @@ class Warpgroups:
         self.performed: dict[int, int] = {}
         self.issued: list[deque[Op]] = [deque() for _ in range(self.cluster.count)]
 
+    def waiting(self) -> bool:
+        """Returns whether a warp waits for wgmma."""
+        return bool(self.uses) and len(self.cluster.blocked_warps(WAIT_WGMMA)) > 0
+
     def settle(self) -> bool:
         """Perform the wgmma that warps wait for. Returns whether a warp may run on."""
         if not self.uses or not self.cluster.computes:

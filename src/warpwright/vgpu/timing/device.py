@@ -71,7 +71,7 @@ def places_of(launch: Launch, timing: Timing, columns: int = 0) -> Places:
     if columns:
         fitting = max(1, min(fitting, launch.spec.limits.tensor_memory_columns // columns))
     together = min(fitting, ctas_per_sm(launch))
-    return Places(max(1, sum(sms // ranks for sms in timing.gpcs)), together, ranks, fitting)
+    return Places(max(1, timing.clusters(ranks)), together, ranks, fitting)
 
 
 def choose_clusters(launch: Launch, timing: Timing) -> Sequence[int] | None:

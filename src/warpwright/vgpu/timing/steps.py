@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from warpwright.isa.operands import extents_of
 from warpwright.layout import InstrDescriptor
 from warpwright.ptx import nodes
 from warpwright.vgpu.engines import wgmma
@@ -346,7 +346,7 @@ def _wgmma(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, 
 
 
 def _warp_mma(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
-    m, n, k = map(int, re.split("[mnk]", inst["shape"])[1:])
+    m, n, k = extents_of(inst["shape"])
     d, c = (next(iter(registers_of(inst.operand(name))), None) for name in ("d", "c"))
     what = WarpMma(2 * m * n * k, c.name if c else "", d.name if d else "")
     return {"kind": "warp_mma", "what": what}
