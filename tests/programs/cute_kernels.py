@@ -5,6 +5,8 @@ import torch
 from cutlass import cute, pipeline
 from cutlass.cute.nvgpu import cpasync, tcgen05, warpgroup
 from cutlass.cute.runtime import from_dlpack
+from cutlass.experimental import cuda
+from cutlass.experimental import primitives as prims
 from cutlass.memory import SmemAllocator, TmemAllocator
 from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import blackwell_helpers, hopper_helpers
@@ -249,6 +251,36 @@ def write_outside_kernel(x: cute.Tensor):
 @cute.jit
 def write_outside(x: cute.Tensor):
     write_outside_kernel(x).launch(grid=(1, 1, 1), block=(1, 1, 1))
+
+
+@cute.kernel
+def tile_kernel(encoded: cutlass.GridConstant[cuda.TensorMap], d: cute.Tensor):
+    """Copies a tile of 32 x 32 floats by a tensor map that the host encoded."""
+    tile = cutlass.Array(cutlass.Float32, 32 * 32, space=cutlass.AddressSpace.smem, alignment=128)
+    full = cutlass.Array(cutlass.Int64, 1, space=cutlass.AddressSpace.smem, alignment=8)
+    lane = cute.arch.thread_idx()[0]
+    if lane == 0:
+        prims.mbarrier_init(full, 1)
+        prims.fence_mbarrier_init()
+        prims.mbarrier_arrive_expect_tx(full, encoded.global_tx_bytes())
+        prims.cp_async_bulk_tensor_shared_cta_global(tile, encoded.get_ptr(), (0, 0), full)
+    prims.barrier_cta_sync(0)
+    while not prims.mbarrier_try_wait_parity(full, 0):
+        pass
+    for row in cutlass.range_constexpr(32):
+        d[row, lane] = tile[row * 32 + lane]
+
+
+@cute.jit
+def copy_tile(x: cute.Tensor, d: cute.Tensor, box: cutlass.Constexpr):
+    encoded = cuda.create_tensor_map_tiled(
+        global_address=x.iterator.toint(),
+        dtype=cutlass.Float32,
+        global_dims=[48, 40],
+        global_strides=[48 * 4 // 16],
+        box_dims=[32, box],
+    )
+    tile_kernel(encoded, d).launch(grid=(1, 1, 1), block=(32, 1, 1))
 
 
 def run(gemm, a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, **options: bool) -> torch.Tensor:

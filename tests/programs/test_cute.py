@@ -58,6 +58,28 @@ def test_tensor_cores_multiply(device: str, gemm: str, options: dict[str, bool])
 
 
 @pytest.mark.parametrize("options", ["", "--enable-tvm-ffi"])
+@pytest.mark.parametrize("device", ["h200", "b200"])
+def test_tensor_maps_that_host_code_encodes(device: str, options: str) -> None:
+    with checked(device):
+        x, d = torch.randn(40, 48), torch.full((32, 32), float("nan"))
+        tensors = [from_dlpack(each, assumed_align=16, enable_tvm_ffi=bool(options)) for each in (x, d)]
+        cute.compile(cute_kernels.copy_tile, *tensors, 32, options=options)(*tensors)
+    assert torch.equal(d, x[:32, :32])
+
+
+@pytest.mark.parametrize("options", ["", "--enable-tvm-ffi"])
+def test_a_tensor_map_that_is_refused(options: str) -> None:
+    """The host code goes on; its launch raises the error."""
+    with ww.virtual("h200"):
+        x, d = torch.randn(40, 48), torch.zeros(32, 32)
+        tensors = [from_dlpack(each, assumed_align=16, enable_tvm_ffi=bool(options)) for each in (x, d)]
+        compiled = cute.compile(cute_kernels.copy_tile, *tensors, 300, options=options)
+        with pytest.raises(UsageError) as caught:
+            compiled(*tensors)
+    assert str(caught.value) == "box is given 300; expected 1 to 256"
+
+
+@pytest.mark.parametrize("options", ["", "--enable-tvm-ffi"])
 def test_a_fault_reaches_the_caller(options: str) -> None:
     """The error is raised as it is, through host code and TVM FFI."""
     with ww.virtual("h200"):

@@ -12,6 +12,7 @@ import pytest
 
 from warpwright.lang import Global, If, kernel, tid, u32
 from warpwright.run.check import check
+from warpwright.run.launch import load_ptx
 from warpwright.vgpu.checks.findings import Verdict
 
 
@@ -60,3 +61,26 @@ def test_one_thread_covers_a_store(branch: bool) -> None:
 def test_coverage_counts_both_ways_of_a_branch(least: int, gone: int) -> None:
     assert _check(least, branch=True).coverage.branches == (gone, 2)
     assert _check(least, branch=False).coverage.branches == (0, 0)
+
+
+ASSERTED = """
+.version 8.8
+.target sm_90a
+.address_size 64
+.extern .func __assertfail (.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 c);
+.visible .entry asserted(.param .u64 x)
+{
+  .reg .pred %p<2>; .reg .b32 %r<2>; .reg .b64 %d<2>;
+  mov.u32 %r0, %tid.x; setp.gt.u32 %p0, %r0, 99; @%p0 bra FAILED; ld.param.u64 %d0, [x]; st.global.u32 [%d0], %r0; ret;
+FAILED: LATER:
+  { .param .b64 p0; .param .b64 p1; .param .b32 p2; .param .b64 p3; .param .b64 p4; st.param.b64 [p0], %d1;
+  st.param.b64 [p1], %d1; st.param.b32 [p2], 5; st.param.b64 [p3], %d1; st.param.b64 [p4], 1;
+  call.uni __assertfail, (p0, p1, p2, p3, p4); } ret;
+}
+"""
+
+
+def test_no_launch_must_reach_a_failed_assertion() -> None:
+    """Nor the label before it, which no instruction follows."""
+    verdict = check(load_ptx(ASSERTED)["asserted"], grid=1, block=1, args=[np.zeros(1, np.uint32)])
+    assert verdict.kind == "clean", str(verdict)

@@ -19,6 +19,7 @@ from tvm_ffi.libinfo import find_libtvm_ffi
 from warpwright import folders
 from warpwright.errors import UsageError
 from warpwright.interop.memory import Memory
+from warpwright.layout.tensor_map_bytes import MAP_BYTES, encode, fields_of_driver
 from warpwright.programs.attributes import device_attributes
 from warpwright.run.arguments import nbytes_of, value_of
 from warpwright.run.launch import Entry, PtxModule, load_ptx
@@ -41,6 +42,7 @@ ERRORS: list[BaseException] = []  # the error of the last call; TVM FFI makes an
 tvm_ffi.register_error(RAISED, type("Raised", (), {"__new__": lambda kind, message: ERRORS.pop()}))
 
 _Pointer = ctypes.c_void_p
+_U64, _U32 = ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint32)
 
 
 class _Config(ctypes.Structure):
@@ -69,6 +71,9 @@ _CALLS = {
     "kernel_attribute": ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int), ctypes.c_int, _Pointer),
     "occupancy": ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int), _Pointer, ctypes.c_int, ctypes.c_size_t),
     "launch": ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Config), _Pointer, ctypes.POINTER(_Pointer)),
+    "encode": ctypes.CFUNCTYPE(
+        ctypes.c_int, _Pointer, ctypes.c_int, ctypes.c_int, _Pointer, *2 * [_U64], *2 * [_U32], *4 * [ctypes.c_int]
+    ),
 }
 
 
@@ -147,7 +152,11 @@ class Calls:
         count[0] = limits.fitting_ctas(threads, used)
 
     def launch(self, config: Any, kernel: int, args: Any) -> None:
-        """Launch a kernel (``cudaLaunchKernelExC``); its arguments are known by their bytes only."""
+        """Launch a kernel (``cudaLaunchKernelExC``); its arguments are known by their bytes only.
+
+        Raises the error of a call before it, after which the host code went on."""
+        if ERRORS:
+            raise ERRORS[-1]
         entry, shape, memory = self._entry(kernel), config.contents, Memory()
         given = [ctypes.string_at(args[at], nbytes_of(param)) for at, param in enumerate(entry.function.params)]
         memory.find(given)
@@ -160,6 +169,17 @@ class Calls:
             smem=shape.smem,
             memory=memory.arrays(),
         )
+
+    def encode(self, place: int, dtype: int, rank: int, address: int | None, *args: Any) -> None:
+        """Encode a tensor map (``cuTensorMapEncodeTiled``)."""
+        lengths = rank, rank - 1, rank, rank
+        dims, strides, box, steps = (tuple(array[:count]) for array, count in zip(args[:4], lengths, strict=True))
+        interleave, swizzle, l2_promotion, fill = args[4:]
+        fields = fields_of_driver(
+            dtype, swizzle, address=address or 0, rank=rank, dims=dims, strides=strides, box=box, steps=steps,
+            interleave=interleave, l2_promotion=l2_promotion, fill=fill, corners=(),
+        )  # fmt: skip
+        ctypes.memmove(place, encode(fields), MAP_BYTES)
 
 
 def _cluster(config: _Config) -> tuple[int, ...]:

@@ -1,12 +1,13 @@
 /* The functions of CuTe DSL's runtime library (libcute_dsl_runtime.so) that compiled host code calls, for a virtual GPU.
 
    Host code loads a library of kernels, asks for kernels and attributes, and launches. `warpwright.interop.cute` serves
-   these six calls; all others have nothing to do. A call that fails returns FAILED: the error is Python's already.
+   these seven calls; all others have nothing to do. A call that fails returns FAILED: the error is Python's already.
 
    Each function has a second name that begins with W: object code gets that one, which NVIDIA's library, if the process
    has loaded it, does not have. */
 
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 #define SUCCESS 0
@@ -20,6 +21,8 @@ struct calls {
   int (*kernel_attribute)(int *value, int attribute, void *kernel);
   int (*occupancy)(int *count, void *kernel, int threads, size_t smem);
   int (*launch)(const void *config, void *kernel, void **args);
+  int (*encode)(void *map, int type, int rank, void *address, const uint64_t *dims, const uint64_t *strides,
+                const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int l2_promotion, int fill);
 };
 
 struct calls warpwright_calls;
@@ -45,6 +48,12 @@ int _cuKernelGetAttribute(int *value, int attribute, void *kernel, int device) {
 int _cudaLaunchKernelEx(const void *config, void *kernel, void **args) {
   return warpwright_calls.launch(config, kernel, args);
 }
+int _cuTensorMapEncodeTiled(void *map, int type, int rank, void *address, const uint64_t *dims,
+                            const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,
+                            int swizzle, int l2_promotion, int fill) {
+  return warpwright_calls.encode(map, type, rank, address, dims, strides, box, steps, interleave, swizzle, l2_promotion,
+                                 fill);
+}
 
 static int set(int *place, int value) {
   *place = value;
@@ -64,6 +73,9 @@ int _cudaFuncSetAttribute(void *kernel, int attribute, int value) { return SUCCE
 int _cudaKernelSetAttributeForDevice(void *kernel, int attribute, int value, int device) { return SUCCESS; }
 int _cudaDeviceSynchronize(void) { return SUCCESS; }
 int _cudaStreamSynchronize(void *stream) { return SUCCESS; }
+
+/* Host code that asserts goes on after a call that failed: its next launch raises the error. */
+void cuda_dialect_assert_success(int code) {}
 
 const char *cuda_dialect_get_error_name(int code) { return code ? "error of a virtual GPU" : "success"; }
 
@@ -98,6 +110,7 @@ NAMED(_, cuLibraryGetKernel)
 NAMED(_, cudaDeviceGetAttribute)
 NAMED(_, cuKernelGetAttribute)
 NAMED(_, cudaLaunchKernelEx)
+NAMED(_, cuTensorMapEncodeTiled)
 NAMED(_, cudaGetDeviceCount)
 NAMED(_, cudaGetDevice)
 NAMED(_, cuDeviceGet)
@@ -109,6 +122,7 @@ NAMED(_, cudaFuncSetAttribute)
 NAMED(_, cudaKernelSetAttributeForDevice)
 NAMED(_, cudaDeviceSynchronize)
 NAMED(_, cudaStreamSynchronize)
+NAMED(c, uda_dialect_assert_success)
 NAMED(c, uda_dialect_get_error_name)
 NAMED(c, uda_dialect_init_library_once)
 NAMED(c, uda_dialect_unload_library_once)

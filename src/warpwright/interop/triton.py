@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from types import SimpleNamespace
@@ -35,6 +36,15 @@ __all__ = ["Driver", "opened"]
 FIRST = 1000  # numbers of virtual GPUs for Triton; real ones count from 0
 
 
+# In machine code, of a function: EIATTR_REGCOUNT (0x2f) with 8 bytes, the symbol and the registers of a thread.
+_REGISTERS = re.compile(rb"\x04\x2f\x08\x00.{4}(.{4})", re.DOTALL)
+
+
+def _registers(binary: bytes) -> int:
+    """Returns the registers of a thread of a kernel in machine code, by which programs compute how many CTAs fit."""
+    return max(int.from_bytes(count, "little") for count in _REGISTERS.findall(binary))
+
+
 class Driver(DriverBase):  # type: ignore[misc]
     """What Triton asks a driver, answered for the virtual GPU of a `Session`."""
 
@@ -44,7 +54,13 @@ class Driver(DriverBase):  # type: ignore[misc]
         self.capability: tuple[int, int] = spec.capability
         self.number: int = 10 * self.capability[0] + self.capability[1]
         self.utils = SimpleNamespace(
-            load_binary=lambda name, binary, shared, device: (name, name, 0, 0, spec.max_threads_per_block),
+            load_binary=lambda name, binary, shared, device: (
+                name,
+                name,
+                _registers(binary),
+                0,
+                spec.max_threads_per_block,
+            ),
             unload_module=lambda module: None,
             get_device_properties=lambda device: {
                 "max_shared_mem": spec.smem_per_block,

@@ -37,8 +37,9 @@ ALONE = ["", "activemask.b32 %r5;"]
 
 
 def rules(body: str, threads: int = 64) -> set[str]:
+    """Returns the rules of findings and notes."""
     kernel = ww.load_ptx(text(body, (np.zeros(64, np.uint32),)))["k"]
-    verdict = ww.check(kernel, args=[np.zeros(64, np.uint32)], grid=1, block=threads, device="b200")
+    verdict = ww.check(kernel, args=[np.zeros(64, np.uint32)], grid=1, block=threads, device="b200", strict=True)
     return {finding.rule.id for finding in verdict.findings}
 
 

@@ -47,9 +47,36 @@ INIT = "fence.mbarrier_init.release.cluster;"
 FENCED = COPY.format(init=INIT)
 EQUAL = """.shared .align 4 .b32 flag; cvt.u32.u64 %r5, %o; {value}
   st.shared.u32 [flag], %r5; bar.sync 0; ld.shared.u32 %r6, [flag]; st.global.u32 [%o], %r6; ret;"""
+MATRIX = """.shared .align 16 .b32 x[32]; shl.b32 %r3, %lane, 4; mov.u32 %r4, x; add.u32 %r4, %r4, %r3; {value}
+  stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r4], {{%r5}}; ret;"""
 UNWRITTEN = """.shared .align 4 .b32 x[64]; shl.b32 %r3, %t, 2; mov.u32 %r4, x; add.u32 %r4, %r4, %r3;
   setp.eq.u32 %p0, %warp, 0; @%p0 st.shared.u32 [%r4], %t; ld.shared.u32 %r5, [%r4]; add.u32 %r6, %r5, 1;
   {exchange} {guard} st.global.u32 [%o], %r6; ret;"""
+# Warps 0 and 1 wait for each other, twice; one lane of each arrives. Warp 2 waits with warp 1 and does not arrive.
+TURN = """@%p1 bra WAIT{turn}; @%p2 bra PASS{turn}; mbarrier.arrive.shared.b64 _, [bar];
+PASS{turn}: mbarrier.try_wait.parity.shared.b64 %p3, [bar+8], {turn}; @!%p3 bra PASS{turn}; bra DONE{turn};
+WAIT{turn}: mbarrier.try_wait.parity.shared.b64 %p3, [bar], {turn}; @!%p3 bra WAIT{turn};
+  setp.eq.u32 %p3, %t, 32; @%p3 mbarrier.arrive.shared.b64 _, [bar+8]; DONE{turn}:
+"""
+TURNS = (
+    """.shared .align 8 .b64 bar[2]; setp.ne.u32 %p1, %warp, 0; setp.ne.u32 %p2, %t, 0; @%p2 bra START;
+  mbarrier.init.shared.b64 [bar], 1; mbarrier.init.shared.b64 [bar+8], 1;
+START: bar.sync 0; """
+    + TURN.format(turn=0)
+    + TURN.format(turn=1)
+    + "ret;"
+)
+# Warp 1 reads, or writes, memory; one of its lanes arrives; warp 0 writes there.
+HANDED = """.shared .align 4 .b32 x[32]; .shared .align 8 .b64 bar; setp.ne.u32 %p0, %t, 0; setp.ne.u32 %p1, %warp, 0;
+  shl.b32 %r3, %lane, 2; mov.u32 %r4, x; add.u32 %r4, %r4, %r3; @%p1 bra START;
+  st.shared.u32 [%r4], %t; @%p0 bra START; mbarrier.init.shared.b64 [bar], 1; START: bar.sync 0; @%p1 bra READ;
+PASS: mbarrier.try_wait.parity.shared.b64 %p3, [bar], 0; @!%p3 bra PASS; st.shared.u32 [%r4], %lane; ret;
+READ: setp.eq.u32 %p2, %lane, 0; {body} st.global.u32 [%o], %r5; ret;"""
+READ, ELECT, ARRIVE = (
+    "ld.shared.u32 %r5, [%r4]; ",
+    "elect.sync _|%p4, -1; ",
+    "@%p2 mbarrier.arrive.shared.b64 _, [bar]; ",
+)
 SHUFFLE = "shfl.sync.bfly.b32 %r6, %r6, 1, 31, -1;"
 
 
@@ -63,12 +90,15 @@ WRITTEN = FENCED + "st.shared.u32 [%r3], %t; "
 FETCHED = FETCH + "ld.shared.u32 %r5, [%r3]; st.global.u32 [%o], %r5; ret;"
 # evidence, rule, threads, body
 NOTES = [
+    ("spin", "mbarrier-lapped", 64, TURNS),
+    ("served", "race", 64, HANDED.format(body=READ + ELECT + ARRIVE)),
     ("load", "tmem-registers", 64, TENSOR + STORE + LOAD + USE + FREE),
     ("fence", "mbarrier-init", 32, COPY.format(init="") + FETCHED),
     ("fence", "tcgen05-fence", 160, TENSOR + ALTERNATE + FREE),
     ("overwrite", "proxy-fence", 32, WRITTEN + "ld.shared.u32 %r5, [%r3]; bar.sync 0;" + FETCH + "ret;"),
     ("late fence", "proxy-fence", 32, WRITTEN + "bar.sync 0;" + SEND.format(fence=FENCE)),
     ("equal", "race", 64, EQUAL.format(value="mov.u32 %r5, %ctaid.x; add.u32 %r5, %r5, 7;")),
+    ("equal", "race", 64, MATRIX.format(value="shl.b32 %r5, %lane, 3;")),
 ]
 
 
@@ -98,6 +128,41 @@ def test_an_arrival_between_load_and_use_is_a_race() -> None:
     assert rules(late, threads=160) == set()
 
 
+def test_another_warp_that_waits_may_be_overtaken() -> None:
+    assert rules(TURNS, threads=64) == set()
+    assert rules(TURNS, threads=96) == {"mbarrier-lapped"}
+
+
+UNSERVED = [
+    READ + ARRIVE,
+    READ + ARRIVE + ELECT,
+    ELECT + READ + ARRIVE,
+    "mov.u32 %r5, 0; st.shared.u32 [%r4], %t;" + ELECT + ARRIVE,
+]
+
+
+@pytest.mark.parametrize("body", UNSERVED, ids=["alone", "later", "earlier", "store"])
+def test_a_lane_that_hands_over_the_reads_of_others(body: str) -> None:
+    assert rules(HANDED.format(body=body), threads=64) == {"race"}
+
+
+def test_a_lane_that_hands_over_reads_of_another_cta() -> None:
+    """Shared memory serves a warp in order; the network of a cluster need not."""
+    body = """.shared .align 4 .b32 x[32]; .shared .align 8 .b64 bar; setp.ne.u32 %p0, %lane, 0; shl.b32 %r3, %lane, 2;
+      mov.u32 %r4, x; add.u32 %r4, %r4, %r3; st.shared.u32 [%r4], %t; @%p0 bra START;
+      mbarrier.init.shared.b64 [bar], 1; START: barrier.cluster.arrive; barrier.cluster.wait;
+      mov.u32 %r6, %cluster_ctarank; setp.eq.u32 %p1, %r6, 0; @%p1 bra READ;
+    PASS: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p3, [bar], 0; @!%p3 bra PASS;
+      st.shared.u32 [%r4], %lane; bra DONE;
+    READ: mapa.shared::cluster.u32 %r7, %r4, 1; ld.shared::cluster.u32 %r5, [%r7]; elect.sync _|%p4, -1;
+      @%p0 bra STORE; mov.u32 %r8, bar; mapa.shared::cluster.u32 %r8, %r8, 1;
+      mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r8];
+    STORE: st.global.u32 [%o], %r5; DONE: barrier.cluster.arrive; barrier.cluster.wait; ret;"""
+    kernel = ww.load_ptx(text(body, (np.zeros(64, np.uint32),), heads=".reqnctapercluster 2, 1, 1"))["k"]
+    found = ww.check(kernel, args=[np.zeros(64, np.uint32)], grid=2, block=32, cluster=2, device="b200")
+    assert {finding.rule.id for finding in found.findings} == {"race"}, str(found)
+
+
 def test_an_mbarrier_that_nothing_orders_is_a_finding() -> None:
     body = COPY.format(init="").replace("bar.sync 0;", "") + FETCH.replace(
         "@%p0 bra WAIT;", "setp.ne.u32 %p0, %t, 32; @%p0 bra WAIT;", 1
@@ -116,6 +181,8 @@ def test_a_store_without_any_fence() -> None:
 def test_stores_of_other_values_race() -> None:
     assert rules(EQUAL.format(value="shr.u32 %r5, %t, 5;"), threads=64) == {"race"}
     assert rules(EQUAL.format(value="shr.u32 %r5, %t, 6;"), threads=64) == set()
+    last = "setp.eq.u32 %p0, %t, 63; selp.b32 %r5, 1, 0, %p0;"
+    assert rules(MATRIX.format(value=last), threads=64) == {"race"}
 
 
 @pytest.mark.parametrize("exchange", ["", SHUFFLE])

@@ -7,7 +7,7 @@ the name of the instruction; `watch` calls the function with the knowledge and t
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -31,6 +31,7 @@ from warpwright.vgpu.checks.order.shared_flags import SharedFlags
 from warpwright.vgpu.checks.rules import EVIDENCE, RULES
 from warpwright.vgpu.checks.steps import step_of
 from warpwright.vgpu.engines.op import Op
+from warpwright.vgpu.jit.record import VALUED
 from warpwright.vgpu.jit.uses import Use
 from warpwright.vgpu.machine.cluster import Cluster
 from warpwright.vgpu.machine.warpgroup import WARPS
@@ -41,6 +42,7 @@ __all__ = [
 ]  # fmt: skip
 
 BITS = np.arange(32)
+_MEETINGS = 64  # of a warp that are remembered
 
 
 @lru_cache(maxsize=4096)
@@ -155,6 +157,8 @@ class Knowledge:
         self.running = np.ones(count, np.bool_)
         self.registers: dict[int, WarpRegisters] = {}  # by warp
         self.unmet: dict[int, set[Mbarrier]] = defaultdict(set)  # by warp: for which it waited since its last meeting
+        self.loaded: set[int] = set()  # warps that have read shared memory since then
+        self.meetings: dict[int, deque[tuple[Lanes, Lanes]]] = defaultdict(lambda: deque(maxlen=_MEETINGS))  # by warp
         self.uncommitted: dict[int, set[Mbarrier]] = defaultdict(set)  # by warp: the same since its last commit
         self.remote_uses: dict[tuple[int, int, int], int] = {}  # by CTA used, instruction, lane: the lane's clock
         self.entered: set[tuple[int, int]] = set()  # lane and CTA: the lane knows that the CTA has started
@@ -203,9 +207,11 @@ class Knowledge:
         (PTX ISA 9.7.9.6, 9.7.13.9 to 9.7.13.14): each has passed its waits for mbarriers when another goes on. ptxas
         makes WARPSYNC of it, as of bar.warp.sync. PTX orders no accesses by it."""
         waits = self.unmet.pop(row.warp, ())
-        if not waits:
+        if not waits and row.warp not in self.loaded:
             return
         clocks = self.clocks.now(row.lanes)
+        self.loaded.discard(row.warp)
+        self.meetings[row.warp].append((row.lanes, clocks))
         for mbarrier in waits:
             for lane in row.lanes[mbarrier.saw[row.lanes] >= 0].tolist():
                 mbarrier.witness(lane, row.lanes, clocks)
@@ -315,10 +321,11 @@ class Knowledge:
         mbarrier.operations.append(Operation(inst, lane, count, expect, complete))
         if mbarrier.arrive(self.clocks, clock, count, expect, complete):
             mbarrier.end_phase()
-            for late in mbarrier.overtaken().tolist()[:1]:
+            for left, late in mbarrier.overtaken():
                 first = self.step("waits for the phase before", int(mbarrier.wait_inst[late]), late)
                 second = self.step("ends the next phase", inst, max(lane, 0))
-                self.find("mbarrier-lapped", (first, second), "the wait may find the phase gone")
+                evidence = EVIDENCE["spin"] if left else ""
+                self.find("mbarrier-lapped", (first, second), "the wait may find the phase gone", evidence)
 
     def touch(
         self,
@@ -391,9 +398,17 @@ class Knowledge:
         fenced = hidden & ~read & self._fenced_late(ids, who)
         equal = late.copy()
         equal[late] = self._are_equal(ids[late], who[late], inst)
+        served = late.copy()
+        served[late] = self._are_served(ids[late], who[late])
         proxies = "they are ordered, but the proxies differ"
         for rule, chosen, text, evidence in (
-            ("race", late & ~equal & ~freed, "nothing orders the second after the first", ""),
+            ("race", late & ~equal & ~served & ~freed, "nothing orders the second after the first", ""),
+            (
+                "race",
+                served,
+                "lanes of a warp wait for one another between the two, without bar.warp.sync",
+                EVIDENCE["served"],
+            ),
             ("tmem-freed", late & freed, "nothing orders the second after the first", ""),
             ("race", equal, "nothing orders the two", EVIDENCE["equal"]),
             ("proxy-fence", hidden & ~read & ~fenced, proxies, ""),
@@ -407,13 +422,28 @@ class Knowledge:
     def _are_equal(self, ids: Ids, who: Ids, inst: int) -> NDArray[np.bool_]:
         """Returns which accesses store the value that a store writes; stores whose values are unknown are doubted."""
         same = np.zeros(len(ids), np.bool_)
-        if self.insts[inst].name != "st":
+        if self.insts[inst].name not in VALUED:
             return same
-        stores = {other for other in self.accesses.rows["inst"][ids].tolist() if self.insts[other].name == "st"}
+        stores = {other for other in self.accesses.rows["inst"][ids].tolist() if self.insts[other].name in VALUED}
         self.doubts |= stores | ({inst} if stores else set())
         for at, (access, lane) in enumerate(zip(ids.tolist(), who.tolist(), strict=True)):
             same[at] = access in self.stored and self.stored[access] == self.storing.get(lane)
         return same
+
+    def _are_served(self, ids: Ids, who: Ids) -> NDArray[np.bool_]:
+        """Returns which accesses are loads of the CTA's own shared memory before a collective of their warp, where the
+        lanes know of a lane after it."""
+        rows, found = self.accesses.rows, np.zeros(len(ids), np.bool_)
+        remote = {inst for _, inst, _ in self.remote_uses}
+        for at, (access, lane) in enumerate(zip(ids.tolist(), who.tolist(), strict=True)):
+            reader, value, knows = int(rows["lane"][access]), rows["value"][access], self.clocks.table[GENERIC, lane]
+            inst = int(rows["inst"][access])
+            if rows["column"][access] == reader and inst not in remote and self.insts[inst].traits.access == "read":
+                found[at] = any(
+                    (clocks[lanes == reader] >= value).any() and (knows[lanes] >= clocks).any()
+                    for lanes, clocks in self.meetings.get(reader // 32, ())
+                )
+        return found
 
     def _fenced_late(self, ids: Ids, who: Ids) -> NDArray[np.bool_]:
         """Returns which accesses the lanes knew of when they executed fence.proxy.async."""

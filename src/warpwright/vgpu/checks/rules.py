@@ -202,6 +202,8 @@ RULES = {rule.id: rule for rule in _ALL}
 # What keeps an order that PTX does not promise: SASS that ptxas 13.0 makes, read for sm_90a, sm_100a and sm_120a, and
 # kernels that run on these GPUs every day (docs/rules.md has the details).
 EVIDENCE = {
+    "served": "SASS: an arrival does not wait for the warp's loads, for shared memory serves a warp in order",
+    "spin": "SASS: the lanes of a warp leave a loop of try_wait together",
     "load": "SASS: the first use of such a register waits for the load",
     "fence": "SASS: the fence is a NOP; Triton's kernels leave it out",
     "overwrite": "a read that other threads know of has its value; CUTLASS's kernels of sm_120 do the same",

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import DescriptorError, DeviceError
-from warpwright.vgpu.checks.knowledge import BITS, SYNC, Knowledge, Row
+from warpwright.vgpu.checks.knowledge import BITS, READ, SYNC, Knowledge, Row
 from warpwright.vgpu.checks.meanings import members, registers
 from warpwright.vgpu.checks.stream import Block
 from warpwright.vgpu.jit.record import MEETING, TOUCH
@@ -55,7 +55,8 @@ def _follow_block(known: Knowledge, block: Block, limit: int | None) -> None:
 
 class _BlockRows:
     """The rows of a block. ``places`` and ``packed``: by row, the number of its table of places, and of operands;
-    ``ends``: the end of the run of compiled meanings that the row is in, or its own number."""
+    ``ends``: the end of the run of compiled meanings that the row is in, or its own number; ``reads``: the compiled
+    reads before it."""
 
     def __init__(self, known: Knowledge, block: Block) -> None:
         self.known, self.block, self.compiled = known, block, function("rows_follow")
@@ -67,6 +68,7 @@ class _BlockRows:
         self.places, self.packed = (_counts_before(tables > count).tolist() for count in (0, 1))
         self.at_heads, self.at_places = block.heads.ctypes.data, block.places.ctypes.data
         self.ends = _run_ends(block.heads, known.compiled).tolist()
+        self.reads = [0, *np.cumsum(known.compiled[words[0]] == READ).tolist()]
         cluster, arrays = known.cluster, (known.compiled.ctypes.data, known.clocks.address, known.moves.ctypes.data)
         sizes = cluster.count, cluster.per_cta, cluster.shared_stride
         self.state = np.array([known.shared.where, *arrays, *sizes], np.int64)  # of `rows.ll`
@@ -97,6 +99,8 @@ class _BlockRows:
         known.accesses.update_frame()
         rows, places = self.at_heads + _ROW_BYTES * at, self.at_places + _TABLE_BYTES * self.places[at]
         done: int = self.compiled(self.at_state, rows, places, count, known.shared.flags(0))
+        if self.reads[at + done] > self.reads[at]:
+            known.loaded.add(self.warps[at])
         return done
 
     def _row(self, at: int) -> Row:

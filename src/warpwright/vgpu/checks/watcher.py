@@ -210,7 +210,8 @@ class Watcher(Listener[Launch, Cluster]):
         """Returns the numbers of the blocks that report a failed assertion, and of those that lead only there."""
         failing: set[int] = set()
         for block in reversed(self.program.blocks):
-            leads_on = block.index + 1 in failing and block.insts[-1].name not in ENDINGS
+            last = [inst.name for inst in block.insts[-1:]]  # none between two labels
+            leads_on = block.index + 1 in failing and not ENDINGS.keys() & last
             if leads_on or any(inst.name == ASSERTFAIL for inst in block.insts):
                 failing.add(block.index)
         return failing

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from warpwright.vgpu.jit import record
 from warpwright.vgpu.jit.control import converge
 from warpwright.vgpu.jit.lanes import Lanes, meaning
 from warpwright.vgpu.jit.memory import address, translate
@@ -88,10 +89,10 @@ def ldmatrix(lanes: Lanes, inst: Inst) -> None:
 
 @meaning("stmatrix")
 def stmatrix(lanes: Lanes, inst: Inst) -> None:
-    shape, registers = _shape(lanes, inst), inst.items("b")
-    rows = _rows(lanes, inst, inst.operand("a"), 8 * len(registers))
-    for number, register in enumerate(registers):
-        value = lanes.integer(register, 32)
+    shape, values = _shape(lanes, inst), [lanes.integer(register, 32) for register in inst.items("b")]
+    record.stored_matrix(lanes, inst, values)
+    rows = _rows(lanes, inst, inst.operand("a"), 8 * len(values))
+    for number, value in enumerate(values):
         for place, piece in enumerate(pieces(shape, number)):
             bits = piece[0]
             _set_addresses(lanes, rows, piece)

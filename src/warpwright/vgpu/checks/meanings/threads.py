@@ -37,6 +37,8 @@ def access(known: Knowledge, row: Row) -> None:
         _strong(known, row, lanes, places)
         return
     write = known.insts[row.inst].traits.access == "write"
+    if not write:
+        known.loaded.add(row.warp)
     _note_remote(known, row, places, lanes)
     known.storing = _values(known, row, inside)
     seen = known.shared.lanes(row.table, row.warp, row.a, row.inst, write)

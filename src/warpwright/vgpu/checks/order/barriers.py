@@ -130,18 +130,21 @@ class Mbarrier:
         self.issued = self.issued.copy()
         self.issued[: len(knows)] = np.maximum(self.issued[: len(knows)], knows)
 
-    def overtaken(self) -> Lanes:
-        """Returns the lanes that saw the end of the phase before the last, where the end of the last does not know
-        it, nor what caused the end."""
+    def overtaken(self) -> list[tuple[bool, int]]:
+        """Returns a lane that saw the end of the phase before the last, where the end of the last does not know it, nor
+        what caused the end; before it, whether of all such lanes a lane of their warp is known to have left the same
+        wait. Empty if there is none."""
         before, issued, self.issued = np.flatnonzero(self.saw == self.phase - 1), self.issued, None
         if self.last is None or not len(before):
-            return before[:0]
+            return []
         last = self.last[GENERIC]
         if issued is not None:
             last, width = last.copy(), min(len(last), len(issued))
             last[:width] = np.maximum(last[:width], issued[:width])
-        found: Lanes = before[last[before] < self.waited[before]]
-        return found[[not self._is_witnessed(lane, last) for lane in found.tolist()]]
+        late = last[before] < self.waited[before]
+        left = {(lane // 32, int(self.wait_inst[lane])) for lane in before[~late].tolist()}
+        found = [lane for lane in before[late].tolist() if not self._is_witnessed(lane, last)]
+        return sorted(((lane // 32, int(self.wait_inst[lane])) in left, lane) for lane in found)[:1]
 
     def _is_witnessed(self, lane: int, knows: NDArray[np.uint32]) -> bool:
         for columns, values in self.witnesses.get(lane, ()):
