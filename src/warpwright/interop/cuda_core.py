@@ -1,0 +1,45 @@
+"""Python's bindings of the CUDA driver, cuda.core and ``cuda.bindings.driver``, on a virtual GPU.
+
+The driver is that of `driver`. NVRTC is NVIDIA's; where a program asks it for machine code, it gets PTX.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+from cuda.bindings import driver as bindings
+from cuda.bindings import runtime
+
+from warpwright.interop import driver
+from warpwright.run.session import Session
+
+__all__ = ["opened"]
+
+# Functions of the runtime that cuda.core calls; the runtime of cuda.bindings is linked into it, and serves GPUs only.
+RUNTIME = {
+    "cudaDeviceSynchronize": "cuCtxSynchronize",
+    "cudaDeviceGetPCIBusId": "cuDeviceGetPCIBusId",
+    "cudaGetDeviceCount": "cuDeviceGetCount",
+}
+
+
+def _by_driver(name: str) -> Callable[..., Any]:
+    """Returns a function of the runtime that calls one of the driver."""
+
+    def call(*args: Any) -> Any:
+        error, *rest = getattr(bindings, name)(*args)
+        return (runtime.cudaError_t(int(error)), *rest)
+
+    return call
+
+
+@contextlib.contextmanager
+def opened(session: Session) -> Iterator[None]:
+    """cuda.core and ``cuda.bindings.driver`` run on the session's virtual GPU."""
+    with driver.opened(session) as serves, contextlib.ExitStack() as stack:
+        for name, call in RUNTIME.items() if serves else ():
+            stack.enter_context(mock.patch.object(runtime, name, _by_driver(call)))
+        yield
