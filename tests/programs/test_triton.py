@@ -172,6 +172,26 @@ def test_a_kernel_of_gluon(session) -> None:
     torch.testing.assert_close(out, x, rtol=0, atol=0)
 
 
+def test_a_graph_repeats_launches_and_operators() -> None:
+    """As on a GPU, a capture executes nothing, and results are those of the last replay."""
+    with checked("h200") as session:
+        x, y = torch.ones(1000, device="cuda"), torch.ones(1000, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=torch.cuda.graph_pool_handle()):
+            total = kernels.add(x, y)
+            x.add_(total)
+            torch.mul(total, 2, out=y)
+            half = (total / 2).reshape(50, 20).sum(1)
+        assert not session.launches and x.eq(1).all() and y.eq(1).all()
+        graph.replay()
+        assert total.eq(2).all() and x.eq(3).all() and y.eq(4).all() and half.eq(20).all()
+        y.fill_(1)
+        graph.replay()
+        assert total.eq(4).all() and x.eq(7).all() and y.eq(8).all() and half.eq(40).all()
+        assert len(session.launches) == 2
+        assert triton.testing.do_bench_cudagraph(lambda: kernels.add(x, y), rep=1) > 0
+
+
 def test_verdict_and_time_on_request() -> None:
     x, y = torch.rand(1000), torch.rand(1000)
     with ww.virtual("b200", check=True, profile=True) as session:
