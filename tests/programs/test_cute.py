@@ -18,7 +18,7 @@ cutlass = pytest.importorskip("cutlass", reason="CuTe DSL is an extra: pip insta
 import tvm_ffi  # noqa: E402
 from cutlass import cute  # noqa: E402
 from cutlass.cute.runtime import from_dlpack  # noqa: E402
-from cutlass.cutlass_dsl import CuTeDSL  # noqa: E402
+from cutlass.cutlass_dsl import CuTeDSL, DSLCudaRuntimeError  # noqa: E402
 
 import warpwright as ww  # noqa: E402
 from tests.programs import cute_kernels  # noqa: E402
@@ -79,6 +79,24 @@ def test_a_fault_reaches_the_caller(options: str) -> None:
         compiled = cute.compile(cute_kernels.write_outside, tensor, options=options)
         with pytest.raises(MemoryFault, match="outside global memory"):
             compiled(tensor)
+
+
+def test_a_cooperative_launch_with_memory_of_the_bindings() -> None:
+    """The counter lies in memory that no tensor has. A grid that does not fit is the error of a GPU."""
+    runtime = pytest.importorskip("cuda.bindings.runtime")
+    with checked("h200") as session:
+        success, address = runtime.cudaMalloc(4)
+        assert runtime.cudaMemset(address, 0, 4) == (success,)
+        counter = cute.runtime.make_ptr(cutlass.Int32, address, cute.AddressSpace.gmem)
+        cute_kernels.count(counter, 8)
+        found = np.zeros(1, np.int32)
+        kind = runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost
+        assert runtime.cudaMemcpy(found.ctypes.data, address, 4, kind) == (success,)
+        assert found.tolist() == [8] and len(session.launches) == 1
+        with pytest.raises(DSLCudaRuntimeError) as caught:
+            cute_kernels.count(counter, 10_000)
+        assert caught.value.error_code == runtime.cudaError_t.cudaErrorCooperativeLaunchTooLarge
+        assert runtime.cudaFree(address) == (success,)
 
 
 def test_a_call_after_the_context() -> None:

@@ -27,7 +27,7 @@ from warpwright.programs.memory import SIZE, START, DeviceMemory
 from warpwright.programs.process import DRIVER, driver
 from warpwright.run.session import Session
 
-__all__ = ["DRIVER", "memory", "opened"]
+__all__ = ["DRIVER", "allocations", "memory", "opened"]
 
 NO_DEVICE, NOT_SUPPORTED, UNKNOWN = 100, 801, 999
 
@@ -41,6 +41,11 @@ _Answer = ctypes.CFUNCTYPE(
 def memory() -> DeviceMemory:
     """Returns the memory of all contexts: arrays may look at it after them."""
     return DeviceMemory(0, START + SIZE)
+
+
+def allocations() -> list[NDArray[np.uint8]]:
+    """Returns the memory that this process has allocated by the driver."""
+    return memory().arrays() if memory.cache_info().currsize else []
 
 
 class LocalCalls(Calls):
@@ -89,14 +94,13 @@ class LocalCalls(Calls):
 
     def _reach(self, params: Sequence[bytes]) -> list[NDArray[np.uint8]]:
         """Returns the memory that a launch may reach: the driver's, and the tensors of torch in the arguments."""
-        arrays = super()._reach(params)
         if "torch" not in sys.modules:
-            return arrays
+            return super()._reach(params)
         from warpwright.interop.memory import Memory
 
         tensors = Memory()
         tensors.find(params)
-        return arrays + tensors.arrays()
+        return tensors.arrays()
 
 
 @cache

@@ -16,6 +16,8 @@ import torch
 from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
+from warpwright.interop import driver
+
 __all__ = ["Memory", "host_array", "whole"]
 
 Bytes = NDArray[np.uint8]
@@ -70,10 +72,11 @@ class Memory:
                 self._add(tensors[at])
 
     def arrays(self) -> list[Bytes]:
-        """Returns the memory; if some of it may hold addresses, also that of all tensors of the program."""
+        """Returns the memory and the allocations of the driver; if some of it may hold addresses, also the memory of
+        all tensors of the program."""
         for tensor in living() if self.tables else ():
             self._add(tensor)
-        return list(self.storages.values())
+        return [*self.storages.values(), *driver.allocations()]
 
     def _add(self, tensor: torch.Tensor) -> None:
         self.storages[tensor.untyped_storage().data_ptr()] = whole(tensor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import re
 import struct
 import sys
@@ -33,7 +34,7 @@ from warpwright.layout.tensor_map_bytes import IM2COL, TYPES, TYPES_OF_DRIVER, M
 from warpwright.programs.attributes import STATIC_SMEM_LIMIT, device_attributes
 from warpwright.programs.fatbin import ptx_for
 from warpwright.programs.memory import DEVICE, SIZE, DeviceMemory
-from warpwright.programs.properties import ERRORS, device_properties, function_attributes
+from warpwright.programs.properties import ERRORS, TOO_LARGE, device_properties, function_attributes
 from warpwright.ptx.names import kernel_name
 from warpwright.run.arguments import nbytes_of, value_of
 from warpwright.run.launch import Entry, PtxModule
@@ -218,7 +219,7 @@ class Calls:
         return 0, struct.pack(f"<{len(places)}I", *places)
 
     def _launch(self, data: bytes) -> Answer:
-        function, smem, *shape, _ = struct.unpack_from("<2Q9Ii", data)
+        function, smem, *shape, cooperative = struct.unpack_from("<2Q9Ii", data)
         if self.limit is not None and self.launches >= self.limit:
             raise LaunchLimit
         self.launches += 1
@@ -230,6 +231,8 @@ class Calls:
         if smem > self.dynamic.get(function, STATIC_SMEM_LIMIT):
             return self._refuse_smem(entry, smem, self.dynamic.get(function, STATIC_SMEM_LIMIT))
         grid, block, cluster = (tuple(shape[i : i + 3]) for i in (0, 3, 6))
+        if cooperative and math.prod(grid) > self.spec.sms * self._fitting(function, math.prod(block), smem):
+            return TOO_LARGE, b""
         shape_of_cluster = entry.cluster if cluster == (1, 1, 1) else cluster
         memory = self._reach(given)
         return self._run(entry, args, grid=grid, block=block, cluster=shape_of_cluster, smem=smem, memory=memory)
