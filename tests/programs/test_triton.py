@@ -157,6 +157,14 @@ def test_tensor_descriptors_made_on_the_device(session) -> None:
     torch.testing.assert_close(out, 2 * x, rtol=0, atol=0)
 
 
+def test_a_profile_of_tensor_descriptors_made_on_the_device() -> None:
+    triton.set_allocator(lambda size, align, stream: torch.empty(size, device="cuda", dtype=torch.int8))
+    with ww.virtual("b200", profile=True) as session:
+        x = torch.randn(256, 64, device="cuda")
+        kernels.device_descriptor_kernel[(8, 2)](x, torch.zeros_like(x), 256, 64, BM=32, BN=32)
+    assert 1 < session.launches[0].time_us < 100
+
+
 def test_a_table_of_addresses(session) -> None:
     tensors = [torch.randn(50, device="cuda") for _ in range(3)]
     table = torch.tensor([tensor.data_ptr() for tensor in tensors], device="cuda")

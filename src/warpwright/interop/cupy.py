@@ -26,7 +26,7 @@ from warpwright.errors import UsageError
 from warpwright.interop import driver
 from warpwright.programs.attributes import device_attributes
 from warpwright.programs.c_library import build
-from warpwright.programs.memory import DEVICE, DeviceMemory
+from warpwright.programs.memory import DEVICE, DeviceMemory, memory_of_process
 from warpwright.run.session import Session
 from warpwright.targets import Device
 
@@ -171,7 +171,7 @@ def _serve(spec: Device) -> None:
     library = ctypes.CDLL(str(build(Path(__file__).with_name("cupy_runtime.c"), "cupy_runtime.so", "-std=gnu11")))
     check = runtime.__pyx_capi__["check_status"]
     ctypes.c_void_p.in_dll(library, "cupy_check_status").value = _address_in(check, _capsule_name(check))
-    functions = Functions(spec, driver.memory(), ctypes.CDLL(driver.DRIVER))
+    functions = Functions(spec, memory_of_process(), ctypes.CDLL(driver.DRIVER))
     for name in tuple(runtime.__pyx_capi__):
         if hasattr(functions, name):
             _put_function_of_python(getattr(functions, name))

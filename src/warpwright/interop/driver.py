@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from warpwright.errors import WarpwrightError
 from warpwright.programs.calls import CALLS, Calls
-from warpwright.programs.memory import SIZE, START, DeviceMemory
+from warpwright.programs.memory import DeviceMemory, memory_of_process
 from warpwright.programs.process import DRIVER, driver
 from warpwright.run.session import Session
 
-__all__ = ["DRIVER", "allocations", "memory", "opened"]
+__all__ = ["DRIVER", "opened"]
 
 NO_DEVICE, NOT_SUPPORTED, UNKNOWN = 100, 801, 999
 
@@ -35,17 +35,6 @@ _Answer = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p,
     ctypes.c_ulong,
 )  # fmt: skip
-
-
-@cache
-def memory() -> DeviceMemory:
-    """Returns the memory of all contexts: arrays may look at it after them."""
-    return DeviceMemory(0, START + SIZE)
-
-
-def allocations() -> list[NDArray[np.uint8]]:
-    """Returns the memory that this process has allocated by the driver."""
-    return memory().arrays() if memory.cache_info().currsize else []
 
 
 class LocalCalls(Calls):
@@ -61,7 +50,7 @@ class LocalCalls(Calls):
     @property
     def memory(self) -> DeviceMemory:
         """The program's device memory."""
-        return memory()
+        return memory_of_process()
 
     def reply(
         self, call: int, head: int, head_bytes: int, data: int, nbytes: int, answer: int | None, room: int

@@ -16,7 +16,7 @@ import torch
 from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
-from warpwright.interop import driver
+from warpwright.programs.memory import allocations_of_process
 
 __all__ = ["Memory", "host_array", "whole"]
 
@@ -76,7 +76,7 @@ class Memory:
         all tensors of the program."""
         for tensor in living() if self.tables else ():
             self._add(tensor)
-        return [*self.storages.values(), *driver.allocations()]
+        return [*self.storages.values(), *allocations_of_process()]
 
     def _add(self, tensor: torch.Tensor) -> None:
         self.storages[tensor.untyped_storage().data_ptr()] = whole(tensor)

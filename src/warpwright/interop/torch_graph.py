@@ -33,7 +33,7 @@ class CUDAGraph:
             self.nodes.append(lambda: launch(session, *args, **how))
 
         self._capture.enter_context(mock.patch.object(Session, "launch", record))
-        self._capture.enter_context(_Recorder(self.nodes))
+        self._capture.enter_context(_CaptureMode(self.nodes))
 
     def capture_end(self) -> None:
         """Record no more."""
@@ -63,7 +63,7 @@ def graph(cuda_graph: CUDAGraph, *_: Any, **__: Any) -> Iterator[CUDAGraph]:
         cuda_graph.capture_end()
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[misc]
+class _CaptureMode(TorchDispatchMode):  # type: ignore[misc]
     """Records torch's operators. A result has the shape that its later value will have, and any value."""
 
     def __init__(self, nodes: list[Callable[[], Any]]) -> None:
