@@ -41,6 +41,7 @@ from warpwright.run.launch import Entry, PtxModule
 from warpwright.run.session import Session
 from warpwright.targets import TIMINGS, Device
 from warpwright.vgpu.program.decode import module_variables, static_shared
+from warpwright.vgpu.program.memory_map import HEAP, HEAP_BYTES
 from warpwright.vgpu.program.scope import align_of, round_up
 
 __all__ = ["CALLS", "Calls", "LaunchLimit"]
@@ -55,6 +56,7 @@ FAILURE = 719
 CODES = {MemoryFault: 700, LimitReached: 702, AssertionFault: 710}
 DYNAMIC_SMEM = 8  # cudaFuncAttributeMaxDynamicSharedMemorySize
 MOST_PRINTED = (1 << 22) - 1  # bytes of a launch's text that the program has room for
+LEAST_HEAP = 4096  # bytes; a heap has a multiple
 REGISTERS = 168  # of a thread, as told to programs: a virtual GPU allocates none
 
 Answer = tuple[int, bytes]
@@ -86,6 +88,7 @@ class Calls:
         self.symbols: dict[int, tuple[int, str]] = {}
         self.dynamic: dict[int, int] = {}
         self.launches = 0
+        self.heap = HEAP_BYTES
         self.started = time.perf_counter()
 
     def answer(self, call: int, data: bytes) -> Answer:
@@ -155,9 +158,8 @@ class Calls:
         found = self.modules[handle]
         if found.kernels is None:
             found.text = ptx_for(found.fatbin, self.spec.arch)
-            outline = ptx.load_outline(found.text, "<ptx>")
-            at = self._place(found, outline)
-            found.kernels = PtxModule(found.text, "the program's PTX", variables=at)
+            at = self._place(found, replace(ptx.load_outline(found.text, "<ptx>"), heap=self.heap))
+            found.kernels = PtxModule(found.text, "the program's PTX", variables=at, heap=self.heap)
         return found
 
     def _place(self, found: Loaded, outline: Any) -> int:
@@ -171,7 +173,8 @@ class Calls:
         for variable in module_variables(replace(outline, variables=at)):
             nbytes = len(variable.data)
             self.memory.sizes[variable.address], self.memory.kinds[variable.address] = nbytes, DEVICE
-            self.memory.array(variable.address, nbytes)[:] = np.frombuffer(variable.data, np.uint8)
+            if variable.name != HEAP:  # which is zero, and may be large
+                self.memory.array(variable.address, nbytes)[:] = np.frombuffer(variable.data, np.uint8)
             found.variables[variable.name] = variable.address, nbytes
         return at
 
@@ -319,6 +322,17 @@ class Calls:
         except (UsageError, IndexError) as error:
             self._tell(f"cuTensorMapEncode{'Im2col' if im2col else 'Tiled'}: {error}")
             return INVALID_VALUE, b""
+
+    def _set_heap(self, data: bytes) -> Answer:
+        """Set the bytes from which malloc of kernels allocates, before a kernel with malloc is loaded."""
+        (nbytes,) = struct.unpack("<Q", data)
+        if nbytes > self.memory.room or any(HEAP in loaded.variables for loaded in self.modules.values()):
+            return INVALID_VALUE, b""
+        self.heap = max(round_up(nbytes, LEAST_HEAP), LEAST_HEAP)
+        return 0, b""
+
+    def _heap_size(self, data: bytes) -> Answer:
+        return 0, struct.pack("<Q", self.heap)
 
     def _time_ms(self, data: bytes) -> Answer:
         """The predicted time of the launches if they are profiled, else the host's time."""
