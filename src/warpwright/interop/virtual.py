@@ -27,10 +27,11 @@ def virtual(name: str = "b200", *, check: bool = False, profile: bool = False) -
     ``with virtual("h200"): f(x)``.
 
     ``name`` is one of ``b200``, ``gb200`` (sm_100a), ``h200`` (sm_90a) and ``rtx5090`` (sm_120a). Tensors are torch's
-    on the CPU. torch's device "cuda" is the CPU inside the context, so programs that name it run unmodified, and so do
-    libraries such as FlashAttention-4 and QuACK, which run on CuTe DSL; both remember the GPU of the process, so a
-    process that calls them has one device. With ``check`` each launch gets a verdict, with ``profile`` a predicted
-    time; ``launches`` of the session that the context returns has both. Triton's autotuner compares predicted times.
+    on the CPU; ``from_dlpack`` of CuTe DSL takes arrays of NumPy too. torch's device "cuda" is the CPU inside the
+    context, so programs that name it run unmodified, and so do libraries such as FlashAttention-4 and QuACK, which run
+    on CuTe DSL; both remember the GPU of the process, so a process that calls them has one device. A CUDA graph of
+    torch repeats operators and launches. With ``check`` each launch gets a verdict, with ``profile`` a predicted time;
+    ``launches`` of the session that the context returns has both. Triton's autotuner compares predicted times.
 
     Programs of cuda.core and ``cuda.bindings.driver`` find a CUDA driver that has the virtual GPU alone, until the
     process ends. Kernels take their memory, or torch's tensors. The context must begin before they load NVRTC. So do
