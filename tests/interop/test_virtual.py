@@ -15,7 +15,7 @@ def test_without_a_library_that_it_serves(monkeypatch: pytest.MonkeyPatch, insta
     with pytest.raises(UsageError) as caught, ww.virtual("h200"):
         pass
     assert str(caught.value) == (
-        "virtual() runs kernels of Triton and CuTe DSL on tensors of torch, and kernels of cuda.core and CuPy; expected "
-        "one of these packages: pip install torch triton nvidia-cutlass-dsl, or pip install cuda-core, or "
+        "virtual() runs kernels of Triton and CuTe DSL on tensors of torch, and kernels of cuda.core and CuPy; "
+        "expected one of these packages: pip install torch triton nvidia-cutlass-dsl, or pip install cuda-core, or "
         "pip install 'cupy-cuda13x[ctk]'"
     )
