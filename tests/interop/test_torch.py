@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -208,20 +208,20 @@ def repeated() -> Iterator[list[Any]]:
     """Yields the results of a call in the memo with A (16, 24), B (24, 8), a bias and a scale."""
     results: list[Any] = []
     a, b, bias, one = normal(1, 16, 24), normal(2, 24, 8), normal(3, 8), torch.ones(())
+    MEMO.clear()
+    put((a, b, bias, one), "relu", results)
+    yield results
+    MEMO.clear()
+
+
+def put(given: tuple[Any, Any, Any, Any], activation: Any, results: list[Any]) -> None:
+    """Have the memo return a new tensor for A, B, a bias and a scale, and append it to ``results``."""
+    a, b, bias, one = given
 
     def result() -> Any:
         results.append(torch.full((16, 8), 7.0))
         return results[-1]
 
-    MEMO.clear()
-    put((a, b, bias, one), "relu", result)
-    yield results
-    MEMO.clear()
-
-
-def put(given: tuple[Any, Any, Any, Any], activation: Any, result: Callable[[], Any]) -> None:
-    """Have the memo return ``result`` for A, B, a bias and a scale."""
-    a, b, bias, one = given
     arrays, options = (a, b, bias, one, None), ("matmul", activation, None, None, None)
     guards = tuple(ABSENT if value is None else LIBRARIES["torch"].guard(value) for value in arrays)
     MEMO.put(
@@ -255,7 +255,7 @@ def test_a_call_that_was_made_before_is_made_again(repeated: list[Any]) -> None:
 def test_what_was_made_without_gradients_is_not_made_again_with_them(repeated: list[Any]) -> None:
     given = normal(4, 16, 24), torch.nn.Parameter(normal(5, 24, 8)), normal(6, 8)
     with torch.no_grad():
-        put((*given, None), None, lambda: repeated.append(torch.zeros(16, 8)) or repeated[0])
+        put((*given, None), None, repeated)
         assert operator(*given) is repeated[0]
     operator(*given).sum().backward()
     assert given[1].grad is not None and len(repeated) == 1

@@ -283,6 +283,21 @@ def copy_tile(x: cute.Tensor, d: cute.Tensor, box: cutlass.Constexpr):
     tile_kernel(encoded, d).launch(grid=(1, 1, 1), block=(32, 1, 1))
 
 
+@cute.kernel
+def count_kernel(counter: cute.Pointer, ctas: cutlass.Int32):
+    """Each CTA waits for all: a grid that does not fit on the GPU would wait for ever."""
+    if cute.arch.thread_idx()[0] == 0:
+        cute.arch.atomic_add(counter, cutlass.Int32(1), sem="release", scope="gpu")
+        arrived = cutlass.Int32(0)
+        while arrived < ctas:
+            arrived = cute.arch.atomic_add(counter, cutlass.Int32(0), sem="acquire", scope="gpu")
+
+
+@cute.jit
+def count(counter: cute.Pointer, ctas: cutlass.Int32):
+    count_kernel(counter, ctas).launch(grid=(ctas, 1, 1), block=(32, 1, 1), cooperative=True)
+
+
 def run(gemm, a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, **options: bool) -> torch.Tensor:
     """Returns the result (M, N) of a GEMM of this file; with ``options`` it is compiled first, for TVM FFI."""
     n = b.shape[1] if gemm is threads_gemm else b.shape[0]

@@ -179,3 +179,19 @@ def test_checks_and_kernels_are_chosen_by_inputs(tmp_path: Path) -> None:
         shutil.copy(tmp_path / "reverse.cu", folder)
         runner = Runner(folder, **options, **chosen)
         assert (runner.run().returncode, runner.results()) == (0, [])
+
+
+def test_the_readme_names_the_repository() -> None:
+    """The account is that of the project's address; without an address the README says so."""
+    address = re.search(r"github\.com/([\w-]+)/warpwright", (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"- uses: {address[1] if address else 'OWNER'}/warpwright@main\n" in readme
+    assert ("names no public address yet" in readme) == (address is None)
+
+
+def test_the_action_needs_only_its_own_folder() -> None:
+    """A copy in the workspace runs too: `uses: ./warpwright`. Other actions have an account and a version."""
+    for step in STEPS:
+        assert re.fullmatch(r"[\w-]+/[\w/-]+@v\d+", step["uses"]) if "uses" in step else "OWNER" not in step["run"]
+    installs = [step["run"] for step in STEPS if "pip install" in step.get("run", "")]
+    assert installs == ['python -m pip install "${GITHUB_ACTION_PATH}[programs]"']

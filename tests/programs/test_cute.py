@@ -9,14 +9,16 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[foreign]'")
 cutlass = pytest.importorskip("cutlass", reason="CuTe DSL is an extra: pip install 'warpwright[foreign]'")
 
+import tvm_ffi  # noqa: E402
 from cutlass import cute  # noqa: E402
 from cutlass.cute.runtime import from_dlpack  # noqa: E402
-from cutlass.cutlass_dsl import CuTeDSL  # noqa: E402
+from cutlass.cutlass_dsl import CuTeDSL, DSLCudaRuntimeError  # noqa: E402
 
 import warpwright as ww  # noqa: E402
 from tests.programs import cute_kernels  # noqa: E402
@@ -44,6 +46,18 @@ def test_threads_multiply(device: str) -> None:
     (launched,) = session.launches
     assert launched.grid == (4, 2, 1)
     assert launched.verdict.kind == "clean" and launched.time_us > 0
+
+
+@pytest.mark.parametrize("library", ["numpy", "tvm_ffi"])
+@pytest.mark.parametrize("options", [{}, {"enable_tvm_ffi": True}], ids=["plain", "tvm_ffi"])
+def test_arrays_of_other_libraries(library: str, options: dict[str, bool]) -> None:
+    """A view of an array of NumPy, and an array by DLPack that only CuTe DSL's tensor has."""
+    a, b, d = (np.random.default_rng(0).standard_normal((48, 48), np.float32)[:32, :32] for _ in range(3))
+    convert = {"numpy": lambda array: array, "tvm_ffi": tvm_ffi.from_dlpack}[library]
+    with checked("h200"):
+        tensors = [from_dlpack(convert(each), assumed_align=4, **options) for each in (a, b, d)]
+        cute.compile(cute_kernels.threads_gemm, *tensors)(*tensors)
+    np.testing.assert_allclose(d, a.astype(np.float64) @ b, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("options", [{}, {"enable_tvm_ffi": True}], ids=["plain", "tvm_ffi"])
@@ -87,6 +101,24 @@ def test_a_fault_reaches_the_caller(options: str) -> None:
         compiled = cute.compile(cute_kernels.write_outside, tensor, options=options)
         with pytest.raises(MemoryFault, match="outside global memory"):
             compiled(tensor)
+
+
+def test_a_cooperative_launch_with_memory_of_the_bindings() -> None:
+    """The counter lies in memory that no tensor has. A grid that does not fit is the error of a GPU."""
+    runtime = pytest.importorskip("cuda.bindings.runtime")
+    with checked("h200") as session:
+        success, address = runtime.cudaMalloc(4)
+        assert runtime.cudaMemset(address, 0, 4) == (success,)
+        counter = cute.runtime.make_ptr(cutlass.Int32, address, cute.AddressSpace.gmem)
+        cute_kernels.count(counter, 8)
+        found = np.zeros(1, np.int32)
+        kind = runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost
+        assert runtime.cudaMemcpy(found.ctypes.data, address, 4, kind) == (success,)
+        assert found.tolist() == [8] and len(session.launches) == 1
+        with pytest.raises(DSLCudaRuntimeError) as caught:
+            cute_kernels.count(counter, 10_000)
+        assert caught.value.error_code == runtime.cudaError_t.cudaErrorCooperativeLaunchTooLarge
+        assert runtime.cudaFree(address) == (success,)
 
 
 def test_a_call_after_the_context() -> None:

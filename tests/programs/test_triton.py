@@ -153,6 +153,14 @@ def test_tensor_descriptors_made_on_the_device(session) -> None:
     torch.testing.assert_close(out, 2 * x, rtol=0, atol=0)
 
 
+def test_a_profile_of_tensor_descriptors_made_on_the_device() -> None:
+    triton.set_allocator(lambda size, align, stream: torch.empty(size, device="cuda", dtype=torch.int8))
+    with ww.virtual("b200", profile=True) as session:
+        x = torch.randn(256, 64, device="cuda")
+        kernels.device_descriptor_kernel[(8, 2)](x, torch.zeros_like(x), 256, 64, BM=32, BN=32)
+    assert 1 < session.launches[0].time_us < 100
+
+
 def test_a_table_of_addresses(session) -> None:
     tensors = [torch.randn(50, device="cuda") for _ in range(3)]
     table = torch.tensor([tensor.data_ptr() for tensor in tensors], device="cuda")
@@ -166,6 +174,26 @@ def test_a_kernel_of_gluon(session) -> None:
     out = torch.empty_like(x)
     kernels.copy_kernel[(2,)](x, out, 1000, 512, kernels.gl.BlockedLayout([1], [32], [4], [0]), num_warps=4)
     torch.testing.assert_close(out, x, rtol=0, atol=0)
+
+
+def test_a_graph_repeats_launches_and_operators() -> None:
+    """As on a GPU, a capture executes nothing, and results are those of the last replay."""
+    with checked("h200") as session:
+        x, y = torch.ones(1000, device="cuda"), torch.ones(1000, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=torch.cuda.graph_pool_handle()):
+            total = kernels.add(x, y)
+            x.add_(total)
+            torch.mul(total, 2, out=y)
+            half = (total / 2).reshape(50, 20).sum(1)
+        assert not session.launches and x.eq(1).all() and y.eq(1).all()
+        graph.replay()
+        assert total.eq(2).all() and x.eq(3).all() and y.eq(4).all() and half.eq(20).all()
+        y.fill_(1)
+        graph.replay()
+        assert total.eq(4).all() and x.eq(7).all() and y.eq(8).all() and half.eq(40).all()
+        assert len(session.launches) == 2
+        assert triton.testing.do_bench_cudagraph(lambda: kernels.add(x, y), rep=1) > 0
 
 
 def test_verdict_and_time_on_request() -> None:

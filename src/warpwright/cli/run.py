@@ -1,4 +1,5 @@
-"""``warpwright run``: a program of CUDA C++, or a script of Triton, CuTe DSL or cuda.core, on a virtual GPU."""
+"""``warpwright run``: a program of CUDA C++, or a script of Triton, CuTe DSL, cuda.core or CuPy, on a virtual
+GPU."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ __all__ = ["command"]
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(program: str, args: tuple[str, ...], **options: Any) -> None:
     """Run a program on a virtual GPU: PROGRAM of CUDA C++ 13 that is linked with -cudart shared, a .cu file, which
-    nvcc compiles, or a .py script of Triton, CuTe DSL or cuda.core.
+    nvcc compiles, or a .py script of Triton, CuTe DSL, cuda.core or CuPy.
 
     The report is on standard error. Exit status: 0 if the program ended with 0, 1 for findings, a fault of a kernel or
     a program that failed, 2 for a usage error, 3 for an incomplete verdict.

@@ -30,6 +30,7 @@ from cutlass.utils import HardwareInfo
 from warpwright import folders
 from warpwright.interop import cuda_bindings
 from warpwright.interop.cute_calls import ERRORS, Calls, Functions, keep_ptx
+from warpwright.interop.memory import host_array
 from warpwright.programs.c_library import build
 from warpwright.targets import TIMINGS, Device
 
@@ -112,7 +113,9 @@ _init_tensor = runtime._Tensor.__init__
 
 
 def _init(self: Any, tensor: Any, *args: Any, **kwargs: Any) -> None:
-    _init_tensor(self, _OnGpu(tensor) if hasattr(tensor, "__dlpack__") else tensor, *args, **kwargs)
+    if hasattr(tensor, "__dlpack__"):
+        self.on_host, tensor = host_array(tensor), _OnGpu(tensor)
+    _init_tensor(self, tensor, *args, **kwargs)
 
 
 _decode_param_tensor = TVMFFIFunctionBuilder.decode_param_tensor

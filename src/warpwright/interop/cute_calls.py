@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import itertools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from warpwright.errors import UsageError
 from warpwright.interop.memory import Memory
 from warpwright.layout.tensor_map_bytes import MAP_BYTES, encode, fields_of_driver
 from warpwright.programs.attributes import device_attributes
+from warpwright.programs.properties import TOO_LARGE
 from warpwright.run.arguments import nbytes_of, value_of
 from warpwright.run.launch import Entry, PtxModule, load_ptx
 from warpwright.vgpu.program.decode import static_shared
@@ -31,7 +33,7 @@ FAILED = -1  # the error is Python's already, `cute_runtime.c` too
 RAISED = "warpwright"  # the kind of an error of `Calls`, for TVM FFI
 FATBIN = (0xBA55ED50).to_bytes(4, "little")
 HEADER = 16  # bytes of a fatbin before its content
-CLUSTER = 4  # cudaLaunchAttributeClusterDimension
+CLUSTER, COOPERATIVE = 4, 2  # cudaLaunchAttributeID
 STATIC_SMEM, MOST_THREADS = 1, 0  # CUfunction_attribute
 _OVER = (
     "given a function that CuTe DSL compiled inside virtual(), after its context; call it inside, or compile it again"
@@ -99,17 +101,16 @@ class Calls:
         """Returns the calls as functions of C."""
         return Functions(*(kind(self._guard(getattr(self, name))) for name, kind in _CALLS.items()))
 
-    def _guard(self, call: Callable[..., None]) -> Callable[..., int]:
+    def _guard(self, call: Callable[..., int | None]) -> Callable[..., int]:
         def guarded(*args: Any) -> int:
             try:
                 if self.session is None:
                     raise UsageError(_OVER)
-                call(*args)
+                return int(call(*args) or 0)
             except BaseException as error:
                 ERRORS[:] = [error]
                 self.raise_in_ffi(RAISED.encode(), str(error).encode())
                 return FAILED
-            return 0
 
         return guarded
 
@@ -147,17 +148,23 @@ class Calls:
     def occupancy(self, count: Any, kernel: int, threads: int, smem: int) -> None:
         """Tell how many CTAs fit on an SM (``cudaOccupancyMaxActiveBlocksPerMultiprocessor``), whatever registers they
         take."""
-        entry, limits = self._entry(kernel), self.session.device.spec.limits
-        used = static_shared(entry.module, entry.name) + smem + limits.smem_reserved_per_block
-        count[0] = limits.fitting_ctas(threads, used)
+        count[0] = self._fitting(self._entry(kernel), threads, smem)
 
-    def launch(self, config: Any, kernel: int, args: Any) -> None:
+    def _fitting(self, entry: Entry, threads: int, smem: int) -> int:
+        limits = self.session.device.spec.limits
+        used = static_shared(entry.module, entry.name) + smem + limits.smem_reserved_per_block
+        return int(limits.fitting_ctas(threads, used))
+
+    def launch(self, config: Any, kernel: int, args: Any) -> int:
         """Launch a kernel (``cudaLaunchKernelExC``); its arguments are known by their bytes only.
 
         Raises the error of a call before it, after which the host code went on."""
         if ERRORS:
             raise ERRORS[-1]
         entry, shape, memory = self._entry(kernel), config.contents, Memory()
+        most = self.session.device.spec.sms * self._fitting(entry, math.prod(shape.block), shape.smem)
+        if _attribute(shape, COOPERATIVE)[0] and math.prod(shape.grid) > most:
+            return TOO_LARGE
         given = [ctypes.string_at(args[at], nbytes_of(param)) for at, param in enumerate(entry.function.params)]
         memory.find(given)
         self.session.launch(
@@ -165,10 +172,11 @@ class Calls:
             [value_of(param, data) for param, data in zip(entry.function.params, given, strict=True)],
             grid=tuple(shape.grid),
             block=tuple(shape.block),
-            cluster=_cluster(shape),
+            cluster=tuple(size or 1 for size in _attribute(shape, CLUSTER)),
             smem=shape.smem,
             memory=memory.arrays(),
         )
+        return 0
 
     def encode(self, place: int, dtype: int, rank: int, address: int | None, *args: Any) -> None:
         """Encode a tensor map (``cuTensorMapEncodeTiled``)."""
@@ -182,12 +190,11 @@ class Calls:
         ctypes.memmove(place, encode(fields), MAP_BYTES)
 
 
-def _cluster(config: _Config) -> tuple[int, ...]:
-    if not config.count:
-        return (1, 1, 1)
-    attributes = ctypes.cast(config.attributes, ctypes.POINTER(_Attribute * config.count)).contents
-    sizes = (tuple(each.value[:3]) for each in attributes if each.id == CLUSTER)
-    return next(sizes, (1, 1, 1))
+def _attribute(config: _Config, number: int) -> tuple[int, ...]:
+    """Returns the first three words of an attribute of a launch, zeros without it."""
+    attributes = ctypes.cast(config.attributes, ctypes.POINTER(_Attribute))
+    values = (tuple(each.value[:3]) for each in attributes[: config.count] if each.id == number)
+    return next(values, (0, 0, 0))
 
 
 def _fatbin(binary: int) -> bytes:

@@ -1,7 +1,7 @@
-"""Python's bindings of the CUDA driver, cuda.core and ``cuda.bindings.driver``, on a virtual GPU.
+"""The CUDA driver of a virtual GPU for libraries of Python in this process: cuda.core and CuPy.
 
 They find the driver by its name, libcuda.so.1. The library of that name in `warpwright.programs` is loaded before, and
-its requests are answered in this process. NVRTC is NVIDIA's; where a program asks it for machine code, it gets PTX.
+its requests are answered in this process.
 """
 
 from __future__ import annotations
@@ -14,42 +14,27 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
-from unittest import mock
 
 import numpy as np
-from cuda.bindings import driver as bindings
-from cuda.bindings import runtime
 from numpy.typing import NDArray
 
 from warpwright.errors import WarpwrightError
 from warpwright.programs.calls import CALLS, Calls
-from warpwright.programs.memory import SIZE, START, DeviceMemory
+from warpwright.programs.memory import DeviceMemory, memory_of_process
 from warpwright.programs.process import DRIVER, driver
 from warpwright.run.session import Session
 
-__all__ = ["opened"]
+__all__ = ["DRIVER", "opened"]
 
-# Functions of the runtime that cuda.core calls; the runtime of cuda.bindings is linked into it, and serves GPUs only.
-RUNTIME = {
-    "cudaDeviceSynchronize": "cuCtxSynchronize",
-    "cudaDeviceGetPCIBusId": "cuDeviceGetPCIBusId",
-    "cudaGetDeviceCount": "cuDeviceGetCount",
-}
 NO_DEVICE, NOT_SUPPORTED, UNKNOWN = 100, 801, 999
 
 _Answer = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p,
     ctypes.c_ulong,
 )  # fmt: skip
-
-
-@cache
-def _memory() -> DeviceMemory:
-    """Returns the memory of all contexts: arrays may look at it after them."""
-    return DeviceMemory(0, START + SIZE)
 
 
 class LocalCalls(Calls):
@@ -65,7 +50,7 @@ class LocalCalls(Calls):
     @property
     def memory(self) -> DeviceMemory:
         """The program's device memory."""
-        return _memory()
+        return memory_of_process()
 
     def reply(
         self, call: int, head: int, head_bytes: int, data: int, nbytes: int, answer: int | None, room: int
@@ -98,14 +83,13 @@ class LocalCalls(Calls):
 
     def _reach(self, params: Sequence[bytes]) -> list[NDArray[np.uint8]]:
         """Returns the memory that a launch may reach: the driver's, and the tensors of torch in the arguments."""
-        arrays = super()._reach(params)
         if "torch" not in sys.modules:
-            return arrays
+            return super()._reach(params)
         from warpwright.interop.memory import Memory
 
         tensors = Memory()
         tensors.find(params)
-        return arrays + tensors.arrays()
+        return tensors.arrays()
 
 
 @cache
@@ -123,30 +107,18 @@ def _served() -> tuple[ctypes.CDLL, LocalCalls, Any] | None:
     return library, calls, reply
 
 
-def _by_driver(name: str) -> Callable[..., Any]:
-    """Returns a function of the runtime that calls one of the driver."""
-
-    def call(*args: Any) -> Any:
-        error, *rest = getattr(bindings, name)(*args)
-        return (runtime.cudaError_t(int(error)), *rest)
-
-    return call
-
-
 @contextlib.contextmanager
-def opened(session: Session) -> Iterator[None]:
-    """The process has one CUDA device, the session's. Nothing changes in a process that has loaded NVIDIA's driver."""
+def opened(session: Session) -> Iterator[bool]:
+    """The process has one CUDA device, the session's. Yields False in a process that has loaded NVIDIA's driver, where
+    nothing changes."""
     served = _served()
     if served is None:
-        yield
+        yield False
         return
     library, calls, _ = served
     before, lost = calls.session, ctypes.c_int.in_dll(library, "warpwright_lost")
     calls.session, calls.memory.room = session, session.device.spec.hbm_bytes
     try:
-        with contextlib.ExitStack() as stack:
-            for name, call in RUNTIME.items():
-                stack.enter_context(mock.patch.object(runtime, name, _by_driver(call)))
-            yield
+        yield True
     finally:
         calls.session, lost.value = before, 0

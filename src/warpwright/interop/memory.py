@@ -1,22 +1,42 @@
-"""The memory that a kernel of another compiler may reach: torch's tensors on the host, found by their addresses."""
+"""The memory that a kernel of another compiler may reach: torch's tensors and other arrays on the host, found by their
+addresses."""
 
 from __future__ import annotations
 
 import bisect
+import contextlib
+import ctypes
 import gc
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 from torch._subclasses.fake_tensor import is_fake
 
-__all__ = ["Memory", "whole"]
+from warpwright.programs.memory import allocations_of_process
+
+__all__ = ["Memory", "host_array", "whole"]
 
 Bytes = NDArray[np.uint8]
 
-TABLE = (torch.int64, torch.uint64)  # dtypes of tensors that may hold addresses
+TABLE, TABLE_ARRAYS = (torch.int64, torch.uint64), (np.int64, np.uint64)  # dtypes that addresses may have
+_arrays: weakref.WeakValueDictionary[int, NDArray[Any]] = weakref.WeakValueDictionary()  # of NumPy, by their numbers
+
+
+def host_array(value: Any) -> NDArray[Any] | None:
+    """Returns the array of NumPy with the memory of an object with ``__dlpack__``, which kernels may reach as long as
+    the array exists; None for tensors of torch and for dtypes that NumPy lacks."""
+    if isinstance(value, torch.Tensor):
+        return None
+    with contextlib.suppress(BufferError, RuntimeError):
+        array: NDArray[Any] = value if isinstance(value, np.ndarray) else np.from_dlpack(value)
+        _arrays[id(array)] = array
+        return array
+    return None
 
 
 class Memory:
@@ -37,20 +57,27 @@ class Memory:
         return int(value.data_ptr())
 
     def find(self, params: Sequence[bytes]) -> None:
-        """Add the tensors whose addresses are 64-bit words of parameters: those of structs and tensor maps too."""
+        """Add the tensors and arrays whose addresses are 64-bit words of parameters: those of structs and tensor maps
+        too."""
         tensors = sorted(living(), key=lambda tensor: tensor.untyped_storage().data_ptr())
         starts = [tensor.untyped_storage().data_ptr() for tensor in tensors]
-        words = b"".join(data[: len(data) // 8 * 8] for data in params)
-        for word in np.frombuffer(words, np.uint64).tolist():
+        words = np.frombuffer(b"".join(data[: len(data) // 8 * 8] for data in params), np.uint64)
+        for array in _arrays.values():
+            start, end = byte_bounds(array)
+            if np.any((start <= words) & (words <= end)):
+                self.storages[start] = _bytes_at(start, end - start, array)
+                self.tables |= array.dtype in TABLE_ARRAYS
+        for word in words.tolist():
             at = bisect.bisect_right(starts, word) - 1
             if at >= 0 and word <= starts[at] + tensors[at].untyped_storage().nbytes():
                 self._add(tensors[at])
 
     def arrays(self) -> list[Bytes]:
-        """Returns the memory; if some of it may hold addresses, also that of all tensors of the program."""
+        """Returns the memory and the allocations of the driver; if some of it may hold addresses, also the memory of
+        all tensors of the program."""
         for tensor in living() if self.tables else ():
             self._add(tensor)
-        return list(self.storages.values())
+        return [*self.storages.values(), *allocations_of_process()]
 
     def _add(self, tensor: torch.Tensor) -> None:
         self.storages[tensor.untyped_storage().data_ptr()] = whole(tensor)
@@ -72,5 +99,12 @@ def living() -> list[torch.Tensor]:
 
 def whole(tensor: torch.Tensor) -> Bytes:
     """Returns all memory that ``tensor`` is a view of."""
-    array: Bytes = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
-    return array
+    storage = tensor.untyped_storage()
+    return _bytes_at(storage.data_ptr(), storage.nbytes(), storage)
+
+
+def _bytes_at(address: int, nbytes: int, owner: Any) -> Bytes:
+    """Returns memory that ``owner`` keeps, without an operator of torch, which a graph would record."""
+    memory = (ctypes.c_uint8 * nbytes).from_address(address)
+    memory.owner = owner  # type: ignore[attr-defined]
+    return np.ctypeslib.as_array(memory)

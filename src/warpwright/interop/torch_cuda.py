@@ -17,6 +17,7 @@ import torch
 from torch._library.custom_ops import OPDEFS, CustomOpDef
 from torch.overrides import TorchFunctionMode
 
+from warpwright.interop.torch_graph import CUDAGraph, graph
 from warpwright.targets import Device
 
 __all__ = ["OnCpu", "opened", "start"]
@@ -91,6 +92,9 @@ def stand_ins(spec: Device) -> dict[str, Any]:
         "stream": lambda stream: contextlib.nullcontext(),
         "device": lambda device: contextlib.nullcontext(),
         "Event": Event,
+        "CUDAGraph": CUDAGraph,
+        "graph": graph,
+        "graph_pool_handle": lambda: (0, 0),
         "empty_cache": lambda: None,
     }
 

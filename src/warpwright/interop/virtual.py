@@ -1,5 +1,5 @@
-"""`virtual`: kernels of Triton, Gluon, CuTe DSL and cuda.core run on a virtual GPU, without a GPU or a change of the
-program."""
+"""`virtual`: kernels of Triton, Gluon, CuTe DSL, cuda.core and CuPy run on a virtual GPU, without a GPU or a change of
+the program."""
 
 from __future__ import annotations
 
@@ -23,21 +23,23 @@ __all__ = ["serve", "virtual"]
 
 @contextlib.contextmanager
 def virtual(name: str = "b200", *, check: bool = False, profile: bool = False) -> Iterator[Session]:
-    """Run kernels of Triton, Gluon, CuTe DSL and cuda.core on a virtual GPU inside the context: ``with virtual("h200"):
-    f(x)``.
+    """Run kernels of Triton, Gluon, CuTe DSL, cuda.core and CuPy on a virtual GPU inside the context:
+    ``with virtual("h200"): f(x)``.
 
     ``name`` is one of ``b200``, ``gb200`` (sm_100a), ``h200`` (sm_90a) and ``rtx5090`` (sm_120a). Tensors are torch's
-    on the CPU. torch's device "cuda" is the CPU inside the context, so programs that name it run unmodified, and so do
-    libraries such as FlashAttention-4 and QuACK, which run on CuTe DSL; both remember the GPU of the process, so a
-    process that calls them has one device. With ``check`` each launch gets a verdict, with ``profile`` a predicted
-    time; ``launches`` of the session that the context returns has both. Triton's autotuner compares predicted times.
+    on the CPU; ``from_dlpack`` of CuTe DSL takes arrays of NumPy too. torch's device "cuda" is the CPU inside the
+    context, so programs that name it run unmodified, and so do libraries such as FlashAttention-4 and QuACK, which run
+    on CuTe DSL; both remember the GPU of the process, so a process that calls them has one device. A CUDA graph of
+    torch repeats operators and launches. With ``check`` each launch gets a verdict, with ``profile`` a predicted time;
+    ``launches`` of the session that the context returns has both. Triton's autotuner compares predicted times.
 
     Programs of cuda.core and ``cuda.bindings.driver`` find a CUDA driver that has the virtual GPU alone, until the
-    process ends. Kernels take their memory, or torch's tensors. The context must begin before they load NVRTC. On a
-    machine with a GPU only ``warpwright run`` serves them, for a process has one CUDA driver.
+    process ends. Kernels take their memory, or torch's tensors. The context must begin before they load NVRTC. So do
+    programs of CuPy 14, which they import inside the context. On a machine with a GPU only ``warpwright run`` serves
+    these three, for a process has one CUDA driver.
 
-    Raises UsageError without torch and one of Triton and CuTe DSL if cuda.core is not installed either, without the C
-    compiler that CuTe DSL and cuda.core need once, or for another name.
+    Raises UsageError without torch and one of Triton and CuTe DSL if neither cuda.core nor CuPy is installed, without
+    the C compiler that CuTe DSL, cuda.core and CuPy need once, for CuPy imported before, or for another name.
     """
     with serve(Session(device(name), check, profile)) as session:
         yield session
@@ -45,16 +47,17 @@ def virtual(name: str = "b200", *, check: bool = False, profile: bool = False) -
 
 @contextlib.contextmanager
 def serve(session: Session, whole_process: bool = False) -> Iterator[Session]:
-    """Run kernels of Triton, Gluon, CuTe DSL and cuda.core on the session's virtual GPU inside the context.
+    """Run kernels of Triton, Gluon, CuTe DSL, cuda.core and CuPy on the session's virtual GPU inside the context.
     ``whole_process``: the process uses no other GPU. Raises as `virtual` does."""
     found = [library for library in _DOORS if _is_installed(library)]
-    if GPU.exists() and not whole_process and BINDINGS in found:
-        found.remove(BINDINGS)
+    if GPU.exists() and not whole_process:
+        found = [library for library in found if library not in OF_DRIVER]
     tensors = _is_installed("torch")
-    if not (found if tensors else BINDINGS in found):
+    if not (found if tensors else OF_DRIVER & set(found)):
         raise UsageError(
-            "virtual() runs kernels of Triton and CuTe DSL on tensors of torch, and kernels of cuda.core; expected one "
-            "of these packages: pip install torch triton nvidia-cutlass-dsl, or pip install cuda-core"
+            "virtual() runs kernels of Triton and CuTe DSL on tensors of torch, and kernels of cuda.core and CuPy; "
+            "expected one of these packages: pip install torch triton nvidia-cutlass-dsl, or pip install cuda-core, or "
+            "pip install 'cupy-cuda13x[ctk]'"
         )
     with contextlib.ExitStack() as stack:
         if tensors:
@@ -66,7 +69,14 @@ def serve(session: Session, whole_process: bool = False) -> Iterator[Session]:
 
 GPU = Path("/dev/nvidiactl")  # NVIDIA's driver
 BINDINGS = "cuda.bindings.driver"  # cuda.core imports it
-_DOORS = {BINDINGS: "driver", "triton": "triton", "cutlass": "cute"}  # the modules here that serve a library
+CUPY = "cupy_backends.cuda.api.runtime"  # other modules of CuPy look up its functions
+OF_DRIVER = {BINDINGS, CUPY}  # they find the CUDA driver, of which a process has one
+_DOORS = {
+    BINDINGS: "cuda_core",
+    CUPY: "cupy",
+    "triton": "triton",
+    "cutlass": "cute",
+}  # the modules here that serve a library
 
 
 def _is_installed(library: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import re
 import struct
 import sys
@@ -33,13 +34,14 @@ from warpwright.layout.tensor_map_bytes import encode, fields_of_driver
 from warpwright.programs.attributes import STATIC_SMEM_LIMIT, device_attributes
 from warpwright.programs.fatbin import ptx_for
 from warpwright.programs.memory import DEVICE, SIZE, DeviceMemory
-from warpwright.programs.properties import ERRORS, device_properties, function_attributes
+from warpwright.programs.properties import ERRORS, TOO_LARGE, device_properties, function_attributes
 from warpwright.ptx.names import kernel_name
 from warpwright.run.arguments import nbytes_of, value_of
 from warpwright.run.launch import Entry, PtxModule
 from warpwright.run.session import Session
 from warpwright.targets import TIMINGS, Device
 from warpwright.vgpu.program.decode import module_variables, static_shared
+from warpwright.vgpu.program.memory_map import HEAP, HEAP_BYTES
 from warpwright.vgpu.program.scope import align_of, round_up
 
 __all__ = ["CALLS", "Calls", "LaunchLimit"]
@@ -54,6 +56,7 @@ FAILURE = 719
 CODES = {MemoryFault: 700, LimitReached: 702, AssertionFault: 710}
 DYNAMIC_SMEM = 8  # cudaFuncAttributeMaxDynamicSharedMemorySize
 MOST_PRINTED = (1 << 22) - 1  # bytes of a launch's text that the program has room for
+LEAST_HEAP = 4096  # bytes; a heap has a multiple
 REGISTERS = 168  # of a thread, as told to programs: a virtual GPU allocates none
 
 Answer = tuple[int, bytes]
@@ -83,6 +86,7 @@ class Calls:
         self.symbols: dict[int, tuple[int, str]] = {}
         self.dynamic: dict[int, int] = {}
         self.launches = 0
+        self.heap = HEAP_BYTES
         self.started = time.perf_counter()
 
     def answer(self, call: int, data: bytes) -> Answer:
@@ -151,9 +155,10 @@ class Calls:
         """Returns a module with its kernels, and with its variables in device memory."""
         if handle not in self.modules:
             text = ptx_for(self.fatbins[handle], self.spec.arch)
-            variables = self._place(ptx.load_outline(text, "<ptx>"))
+            variables = self._place(replace(ptx.load_outline(text, "<ptx>"), heap=self.heap))
             first = min((address for address, _ in variables.values()), default=0)
-            self.modules[handle] = Loaded(PtxModule(text, "the program's PTX", variables=first), variables)
+            module = PtxModule(text, "the program's PTX", variables=first, heap=self.heap)
+            self.modules[handle] = Loaded(module, variables)
         return self.modules[handle]
 
     def _place(self, outline: Any) -> dict[str, tuple[int, int]]:
@@ -167,7 +172,8 @@ class Calls:
         for variable in variables:
             nbytes = len(variable.data)
             self.memory.sizes[variable.address], self.memory.kinds[variable.address] = nbytes, DEVICE
-            self.memory.array(variable.address, nbytes)[:] = np.frombuffer(variable.data, np.uint8)
+            if variable.name != HEAP:  # which is zero, and may be large
+                self.memory.array(variable.address, nbytes)[:] = np.frombuffer(variable.data, np.uint8)
             found[variable.name] = variable.address, nbytes
         return found
 
@@ -211,7 +217,7 @@ class Calls:
         return 0, struct.pack(f"<{len(places)}I", *places)
 
     def _launch(self, data: bytes) -> Answer:
-        function, smem, *shape, _ = struct.unpack_from("<2Q9Ii", data)
+        function, smem, *shape, cooperative = struct.unpack_from("<2Q9Ii", data)
         if self.limit is not None and self.launches >= self.limit:
             raise LaunchLimit
         self.launches += 1
@@ -223,6 +229,8 @@ class Calls:
         if smem > self.dynamic.get(function, STATIC_SMEM_LIMIT):
             return self._refuse_smem(entry, smem, self.dynamic.get(function, STATIC_SMEM_LIMIT))
         grid, block, cluster = (tuple(shape[i : i + 3]) for i in (0, 3, 6))
+        if cooperative and math.prod(grid) > self.spec.sms * self._fitting(function, math.prod(block), smem):
+            return TOO_LARGE, b""
         shape_of_cluster = entry.cluster if cluster == (1, 1, 1) else cluster
         memory = self._reach(given)
         return self._run(entry, args, grid=grid, block=block, cluster=shape_of_cluster, smem=smem, memory=memory)
@@ -307,6 +315,17 @@ class Calls:
         except (UsageError, IndexError) as error:
             self._tell(f"cuTensorMapEncode{'Im2col' if im2col else 'Tiled'}: {error}")
             return INVALID_VALUE, b""
+
+    def _set_heap(self, data: bytes) -> Answer:
+        """Set the bytes from which malloc of kernels allocates, before a kernel with malloc is loaded."""
+        (nbytes,) = struct.unpack("<Q", data)
+        if nbytes > self.memory.room or any(HEAP in loaded.variables for loaded in self.modules.values()):
+            return INVALID_VALUE, b""
+        self.heap = max(round_up(nbytes, LEAST_HEAP), LEAST_HEAP)
+        return 0, b""
+
+    def _heap_size(self, data: bytes) -> Answer:
+        return 0, struct.pack("<Q", self.heap)
 
     def _time_ms(self, data: bytes) -> Answer:
         """The predicted time of the launches if they are profiled, else the host's time."""

@@ -13,6 +13,7 @@
 
 enum { SUCCESS, INVALID_VALUE, NOT_FOUND = 500, INVALID_HANDLE = 400, NOT_SUPPORTED = 801, NO_DEVICE = 100 };
 enum { VERSION = 13050, MAP_BYTES = 128, NAME_BYTES = 256, TOTAL_MEMORY = 288 };
+enum { HEAP_LIMIT = 2 };   /* CU_LIMIT_MALLOC_HEAP_SIZE */
 enum { NO_TIMING = 2 }; /* CU_EVENT_DISABLE_TIMING */
 
 
@@ -37,7 +38,6 @@ NOTHING(cuCtxDestroy_v2, void *context)
 NOTHING(cuCtxPushCurrent_v2, void *context)
 NOTHING(cuCtxSetCurrent, void *context)
 NOTHING(cuCtxSetFlags, unsigned flags)
-NOTHING(cuCtxSetLimit, int limit, size_t value)
 NOTHING(cuCtxSetCacheConfig, int config)
 NOTHING(cuCtxResetPersistingL2Cache, void)
 NOTHING(cuModuleUnload, void *module)
@@ -81,11 +81,16 @@ REFUSED(cuMemAddressReserve)
 REFUSED(cuMemPoolExportToShareableHandle)
 REFUSED(cuIpcGetMemHandle)
 REFUSED(cuIpcGetEventHandle)
-TELLS(1 << 23, cuCtxGetLimit, size_t, int limit)
 TELLS(0, cuCtxGetCacheConfig, int)
 TELLS(1, cuModuleGetLoadingMode, int)
 TELLS(1, cuFuncIsLoaded, int, void *function)
 TELLS(3, cuMemPoolGetAccess, int, void *pool, void *location) /* CU_MEM_ACCESS_FLAGS_PROT_READWRITE */
+int cuCtxSetLimit(int limit, size_t value) {
+  return limit == HEAP_LIMIT ? request(SET_HEAP, &value, sizeof value, NULL, 0) : SUCCESS;
+}
+int cuCtxGetLimit(size_t *value, int limit) {
+  return *value = 1 << 23, limit == HEAP_LIMIT ? request(HEAP_SIZE, NULL, 0, value, sizeof *value) : SUCCESS;
+}
 int cuCtxGetId(void *context, uint64_t *id) { return *id = 1, SUCCESS; }
 int cuCtxGetApiVersion(void *context, unsigned *version) { return *version = VERSION, SUCCESS; }
 int cuCtxGetStreamPriorityRange(int *least, int *most) {

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import UsageError
 
-__all__ = ["DEVICE", "SIZE", "START", "DeviceMemory"]
+__all__ = ["DEVICE", "SIZE", "START", "DeviceMemory", "allocations_of_process", "memory_of_process"]
 
 START = 0x6800_0000_0000  # Linux maps libraries above 0x6fff_0000_0000, and programs below 0x6600_0000_0000
 SIZE = 3 << 40  # of addresses: none is given twice
@@ -85,3 +86,14 @@ class DeviceMemory:
     def array(self, address: int, nbytes: int) -> NDArray[np.uint8]:
         """Returns the bytes at an address."""
         return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+
+
+@cache
+def memory_of_process() -> DeviceMemory:
+    """Returns the memory of this process's own driver, for all contexts: arrays may look at it after them."""
+    return DeviceMemory(0, START + SIZE)
+
+
+def allocations_of_process() -> list[NDArray[np.uint8]]:
+    """Returns what this process has allocated by its own driver."""
+    return memory_of_process().arrays() if memory_of_process.cache_info().currsize else []

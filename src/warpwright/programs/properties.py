@@ -7,7 +7,7 @@ import struct
 from warpwright.programs.attributes import device_attributes
 from warpwright.targets import Device
 
-__all__ = ["ERRORS", "device_properties", "function_attributes"]
+__all__ = ["ERRORS", "TOO_LARGE", "device_properties", "function_attributes"]
 
 PROPERTIES, FUNCTION = 1008, 144  # bytes of the structs
 # Offsets of fields of cudaDeviceProp, by the numbers of their attributes: 4 bytes, and 8 bytes.
@@ -19,6 +19,7 @@ WORDS = {
 LONGS = {8: 296, 9: 352, 81: 624, 97: 672, 111: 696}
 NAME_BYTES, TOTAL_MEMORY, BUS_BITS = 256, 288, 592
 
+TOO_LARGE = 720  # a grid that waits for all its CTAs has more than fit on the GPU
 # Errors by their numbers: names in the runtime and in the driver, and the text of both.
 ERRORS = {
     0: ("cudaSuccess", "CUDA_SUCCESS", "no error"),
@@ -42,6 +43,11 @@ ERRORS = {
     702: ("cudaErrorLaunchTimeout", "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"),
     710: ("cudaErrorAssert", "CUDA_ERROR_ASSERT", "device-side assert triggered"),
     719: ("cudaErrorLaunchFailure", "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"),
+    TOO_LARGE: (
+        "cudaErrorCooperativeLaunchTooLarge",
+        "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
+        "too many blocks in cooperative launch",
+    ),
     801: ("cudaErrorNotSupported", "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"),
     999: ("cudaErrorUnknown", "CUDA_ERROR_UNKNOWN", "unknown error"),
 }

@@ -42,7 +42,6 @@ static int ask(int call, const void *data, size_t nbytes, void *answer, size_t r
 NOTHING(cudaSetDevice, int device)
 NOTHING(cudaSetDeviceFlags, unsigned flags)
 NOTHING(cudaInitDevice, int device, unsigned a, unsigned b)
-NOTHING(cudaDeviceSetLimit, int limit, size_t value)
 NOTHING(cudaDeviceSetCacheConfig, int config)
 NOTHING(cudaFuncSetCacheConfig, const void *function, int config)
 NOTHING(cudaCtxResetPersistingL2Cache, void)
@@ -79,7 +78,8 @@ int cudaGetDeviceCount(int *count) { return *count = 1, SUCCESS; }
 int cudaRuntimeGetVersion(int *version) { return *version = VERSION, SUCCESS; }
 int cudaDriverGetVersion(int *version) { return cuDriverGetVersion(version); }
 int cudaDeviceGetStreamPriorityRange(int *least, int *most) { return *least = *most = 0; }
-int cudaDeviceGetLimit(size_t *value, int limit) { return cuCtxGetLimit(value, limit); }
+int cudaDeviceGetLimit(size_t *value, int limit) { return note(cuCtxGetLimit(value, limit)); }
+int cudaDeviceSetLimit(int limit, size_t value) { return note(cuCtxSetLimit(limit, value)); }
 
 /* Errors. */
 

@@ -6,7 +6,7 @@
 enum {
   ALLOCATE, FREE, CHECK_RANGE, OWNS, MEMORY_INFO, MODULE, FUNCTION, VARIABLE, SYMBOL, IMAGE, KERNEL, GLOBAL,
   PARAMETER_PLACES, LAUNCH, DEVICE_PROPERTIES, DEVICE_ATTRIBUTE, FUNCTION_PROPERTIES, SET_ATTRIBUTE, OCCUPANCY,
-  ACTIVE_CLUSTERS, LARGEST_CLUSTER, ENCODE_MAP, TIME_MS, ERROR_NAME, DRIVER_ERROR_NAME, ERROR_STRING, REFUSE
+  ACTIVE_CLUSTERS, LARGEST_CLUSTER, ENCODE_MAP, SET_HEAP, HEAP_SIZE, TIME_MS, ERROR_NAME, DRIVER_ERROR_NAME, ERROR_STRING, REFUSE
 };
 
 /* Kinds of memory, as in cudaMemoryType; errors of kernels that stopped: cudaErrorIllegalAddress to
@@ -60,6 +60,7 @@ int warpwright_launch(const void *function, const config_t *config, void **args,
 /* In driver.c, for the runtime. */
 int cuDriverGetVersion(int *version);
 int cuCtxGetLimit(size_t *value, int limit);
+int cuCtxSetLimit(int limit, size_t value);
 int cuMemGetInfo_v2(size_t *available, size_t *total);
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *count, const void *function, int threads, size_t smem);
 int cuOccupancyMaxActiveClusters(int *count, const void *function, const config_t *config);

@@ -249,7 +249,7 @@ class Module:
     """A whole module: ``.version``, ``.target`` words (``("sm_100a", "debug")``), ``.address_size``, then the items.
 
     ``source`` names the text in messages, and ``variables`` is the address of the first variable of the module, 0 if
-    the device may choose it; equality ignores both.
+    the device may choose it; ``heap``: the bytes from which malloc allocates, 0 for 8 MiB. Equality ignores the three.
     """
 
     version: str
@@ -258,3 +258,4 @@ class Module:
     items: tuple[Item, ...]
     source: str = field(default="<ptx>", compare=False)
     variables: int = field(default=0, compare=False)
+    heap: int = field(default=0, compare=False)

@@ -64,12 +64,13 @@ class PtxModule:
     """The kernels of one PTX text by name: ``module["saxpy"]`` finds a C++ function by its unmangled name too.
 
     Of a text of several kernels, ``module["saxpy"]`` checks the kernel's body and those of the functions that it needs,
-    and raises PtxSyntaxError for what ptxas refuses. ``variables``: the address of the module's first variable.
+    and raises PtxSyntaxError for what ptxas refuses. ``variables``: the address of the module's first variable;
+    ``heap``: the bytes from which malloc of a kernel allocates.
     """
 
-    def __init__(self, text: str, source: str, file: str = "<ptx>", variables: int = 0) -> None:
+    def __init__(self, text: str, source: str, file: str = "<ptx>", variables: int = 0, heap: int = 0) -> None:
         self.source = source
-        self._text, self._file, self._variables = text, file, variables
+        self._text, self._file, self._variables, self._heap = text, file, variables, heap
         functions = [item for item in ptx.load_outline(text, file).items if isinstance(item, nodes.Function)]
         self._entries: dict[str, Entry | None] = {item.name: None for item in functions if item.kind == "entry"}
 
@@ -85,7 +86,8 @@ class PtxModule:
         found = self._entries[name]
         if found is None:
             module = ptx.load_kernel(self._text, name, self._file)
-            module = replace(module, variables=self._variables) if self._variables else module
+            if self._variables:
+                module = replace(module, variables=self._variables, heap=self._heap)
             found = self._entries[name] = entry_of(module, _function(module, name))
         return found
 

@@ -46,5 +46,8 @@ int main() {
     int count;
     CALL(cudaMemcpyFromSymbol(&count, launches, sizeof count));
     EXPECT_EQUAL(count, 1);
+    cudaError_t error = cudaLaunchCooperativeKernel(reinterpret_cast<void *>(sum), dim3(100000), dim3(128), args, 0, nullptr);
+    EXPECT_EQUAL(error, cudaErrorCooperativeLaunchTooLarge);
+    EXPECT_EQUAL(cudaGetLastError(), cudaErrorCooperativeLaunchTooLarge);
     printf("cooperative: right\n");
 }

@@ -29,16 +29,20 @@ __global__ void take(size_t nbytes, int *found) {
 }
 
 __global__ void fill(int *found) {
-    void *half = malloc(5 << 20), *other = malloc(5 << 20);
+    void *half = malloc(160 << 20), *other = malloc(160 << 20);
     found[0] = half && !other;
     free(half);
     free(nullptr);
-    void *next = malloc(5 << 20);
+    void *next = malloc(160 << 20);
     found[1] = next != nullptr;
     free(next);
 }
 
 int main() {
+    size_t limit, larger = 256 << 20;
+    CALL(cudaDeviceGetLimit(&limit, cudaLimitMallocHeapSize));
+    EXPECT_EQUAL(limit, 8 << 20);
+    CALL(cudaDeviceSetLimit(cudaLimitMallocHeapSize, larger));
     int **lists, *sums;
     CALL(cudaMalloc(&lists, 64 * sizeof(int *)));
     CALL(cudaMallocManaged(&sums, 128 * sizeof(int)));
@@ -55,8 +59,10 @@ int main() {
     CALL(cudaDeviceSynchronize());
     EXPECT_EQUAL(sums[0], 1);
     EXPECT_EQUAL(sums[1], 1);
-    size_t limit;
+    EXPECT_EQUAL(cudaDeviceSetLimit(cudaLimitMallocHeapSize, limit), cudaErrorInvalidValue);  // kernels have called malloc
+    EXPECT_EQUAL(cudaGetLastError(), cudaErrorInvalidValue);
     CALL(cudaDeviceGetLimit(&limit, cudaLimitMallocHeapSize));
+    EXPECT_EQUAL(limit, larger);
     for (int spare : {4096, -1}) {  // of the heap's size, less what its headers take
         take<<<1, 1>>>(limit - spare, sums);
         CALL(cudaDeviceSynchronize());

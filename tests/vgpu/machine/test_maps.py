@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from warpwright.errors import KernelError, ProtocolError, UnsupportedInstruction
+from warpwright.errors import KernelError, ProtocolError
 from warpwright.lang import (
     Global,
     If,
     Pointer,
+    ctaid,
     elect_one,
     f32,
     fence,
@@ -170,10 +171,37 @@ def test_a_map_is_made_of_zeros_on_the_device() -> None:
     assert not ww.check(build_map, grid=1, args=args).findings
 
 
-def test_a_profile_does_not_follow_changes() -> None:
-    args = [_map(), np.zeros(32, np.uint32), X, np.zeros((8, 32), np.float32), 256]
-    with pytest.raises(UnsupportedInstruction, match=r"a profile does not follow changes of tensor maps\.$"):
-        ww.profile(change_map.configure(changes=(("rank", 1),)), grid=1, args=args)
+@kernel("sm_90a", threads=32)
+def load_twice(x: tma.Map[f32], maps: Global[u32], *, rows: int = ROWS) -> None:
+    """Each CTA loads a box with a map of its own, sets the box to ``rows``, and loads again at another place."""
+    map = maps + 32 * ctaid.x
+    tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
+    map[tid.x] = ld(Pointer(u32, x.address) + tid.x)
+    warp.sync()
+    with If(elect_one()):
+        full.init()
+        fence.mbarrier_init()
+        for phase, nbytes in enumerate((tile.nbytes, tile.nbytes // ROWS * rows)):
+            fence.proxy_tensormap_release()
+            fence.proxy_tensormap_acquire(map)
+            full.arrive_expect_tx(nbytes)
+            tma.load(tile.address, x.at(map.address)[8 * phase, 0], full)
+            full.wait(phase)
+            tensormap.replace(map, "box_dim", rows, 1)
+
+
+def test_a_profile_follows_changes() -> None:
+    """A copy has the bytes of its map at its time, and CTAs with equal maps share what L2 has of the array."""
+
+    def bytes_of(grid: int, rows: int) -> tuple[int, int]:
+        args = [_map(), np.zeros(32 * grid, np.uint32)]
+        found = ww.profile(load_twice.configure(rows=rows), grid=grid, args=args, fast=False)
+        return found.bytes_l2, found.bytes_hbm
+
+    boxes = _map().nbytes
+    # tes_of(1, 1)[0] == boxes // ROWS * (ROWS - 1)
+    (one_l2, one_hbm), (two_l2, two_hbm) = bytes_of(1, ROWS), bytes_of(2, ROWS)
+    assert two_l2 - one_l2 >= 2 * boxes > two_hbm - one_hbm
 
 
 @pytest.mark.parametrize(

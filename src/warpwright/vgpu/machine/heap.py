@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from warpwright.errors import MemoryFault
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.machine.fabric import ClusterFabric
-from warpwright.vgpu.program.memory_map import HEAP, HEAP_BYTES
+from warpwright.vgpu.program.memory_map import HEAP
 
 __all__ = ["allocate", "free"]
 
 WORD, HEAD = 8, 2  # bytes of a word; words of a header, and of the head of the heap
-WORDS = HEAP_BYTES // WORD
 BYTES, USED = 0, 1  # words of a header
 IN_USE = int.from_bytes(b"malloc", "little")  # a word that programs hardly write by chance
 
@@ -50,7 +49,7 @@ def free(cluster: ClusterFabric, op: Op, address: int) -> None:
         start, words = _heap(cluster)
         place, rest = divmod(address - start, WORD)
         at = place - HEAD
-        if rest or not HEAD <= at < WORDS or words[at + USED] != IN_USE:
+        if rest or not HEAD <= at < len(words) or words[at + USED] != IN_USE:
             text = f"free of 0x{address:x}; expected an address that malloc returned and that is not free yet."
             raise cluster.failure(MemoryFault, op, text)
         words[at + USED] = 0
@@ -58,20 +57,20 @@ def free(cluster: ClusterFabric, op: Op, address: int) -> None:
 
 def _heap(cluster: ClusterFabric) -> tuple[int, Words]:
     """The address of the heap, and its words; a new heap is one free block."""
-    start = next(each.address for each in cluster.launch.kernel.program.variables if each.name == HEAP)
-    words: Words = cluster.launch.memory.view(start)[:HEAP_BYTES].view(np.int64)
+    heap = next(each for each in cluster.launch.kernel.program.variables if each.name == HEAP)
+    words: Words = cluster.launch.memory.view(heap.address)[: len(heap.data)].view(np.int64)
     if not words[0]:
-        words[0], words[HEAD + BYTES] = HEAD, HEAP_BYTES - 2 * HEAD * WORD
-    return start, words
+        words[0], words[HEAD + BYTES] = HEAD, len(heap.data) - 2 * HEAD * WORD
+    return heap.address, words
 
 
 def _find(words: Words, need: int) -> int:
     """The first free block with ``need`` words, from the end of the last search on, then from the start; else 0."""
     first = int(words[0])
-    found = _search(words, first, WORDS, need) or _search(words, HEAD, first, need)
+    found = _search(words, first, len(words), need) or _search(words, HEAD, first, need)
     if not found:  # what lies around the end of the last search may be one block
         words[0] = HEAD
-        found = _search(words, HEAD, WORDS, need)
+        found = _search(words, HEAD, len(words), need)
     return found
 
 
@@ -90,10 +89,10 @@ def _search(words: Words, at: int, stop: int, need: int) -> int:
 
 def _end(words: Words, at: int) -> int:
     """The place after a block. Raises IndexError if there is no header at its place."""
-    if HEAD <= at <= WORDS - HEAD:
+    if HEAD <= at <= len(words) - HEAD:
         size, used = words[at : at + HEAD].tolist()
         end: int = at + HEAD + size // WORD
-        if size > 0 and size % 16 == 0 and end <= WORDS and used in (0, IN_USE):
+        if size > 0 and size % 16 == 0 and end <= len(words) and used in (0, IN_USE):
             return end
     raise IndexError
 
@@ -105,4 +104,4 @@ def _take(words: Words, at: int, need: int) -> None:
         words[at + BYTES] = need * WORD
         words[after + BYTES], words[after + USED] = (end - after - HEAD) * WORD, 0
         end = after
-    words[at + USED], words[0] = IN_USE, end if end < WORDS else HEAD
+    words[at + USED], words[0] = IN_USE, end if end < len(words) else HEAD

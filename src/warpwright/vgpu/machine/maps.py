@@ -32,10 +32,6 @@ class Maps:
         self._add(raw, map, address)
         return raw
 
-    def at(self, address: int) -> BoundMap:
-        """Returns the map at a generic address. Raises UsageError as `number_at`."""
-        return self.bound[self.number_at(address)]
-
     def number_at(self, address: int) -> int:
         """Returns the number of the map at a generic address. Raises UsageError if there is no valid map."""
         raw = self.memory.view(address)[:MAP_BYTES].tobytes()

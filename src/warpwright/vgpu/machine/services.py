@@ -15,7 +15,6 @@ from warpwright.errors import (
     DeviceError,
     MemoryFault,
     ProtocolError,
-    UnsupportedInstruction,
     UsageError,
 )
 from warpwright.layout.tensor_map_bytes import MAP_BYTES, replace
@@ -250,9 +249,6 @@ def _free(cluster: ClusterFabric, op: Op) -> bool:
 
 def _replace_field(cluster: ClusterFabric, op: Op) -> bool:
     """tensormap.replace: change one field of the tensor map at an address (PTX ISA 9.1 section 9.7.9.28)."""
-    launch = cluster.launch
-    if launch.timed:
-        raise cluster.failure(UnsupportedInstruction, op, "a profile does not follow changes of tensor maps.")
     place = _map_bytes(cluster, op, op["addr"], op.inst["space"])
     value = op["new_val"] & ((1 << 64 if op.inst["type"] == "b64" else 1 << 32) - 1)
     try:

@@ -112,8 +112,8 @@ class _Decoder:
         self.variables = [Variable(item.name, at, self._image(item)) for item, at in placed]
         if any(i.name == "malloc" and i.body is None for i in self.module.items if isinstance(i, nodes.Function)):
             address = round_up(address, 256)
-            self.variables.append(Variable(HEAP, address, bytes(HEAP_BYTES)))
-            address += HEAP_BYTES
+            self.variables.append(Variable(HEAP, address, bytes(self.module.heap or HEAP_BYTES)))
+            address += len(self.variables[-1].data)
         workspace = GLOBAL_BASE if self.module.variables else round_up(address, 256)
         self.grid_workspace = Variable("%grid_workspace", workspace, _GRID_WORKSPACE)
 

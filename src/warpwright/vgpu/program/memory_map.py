@@ -27,4 +27,4 @@ SHARED_WINDOW = 1 << 40
 LOCAL_WINDOW = 2 << 40
 GLOBAL_BASE = 0x7000_0000_0000
 HEAP = "%heap"  # the variable of a module from which malloc allocates
-HEAP_BYTES = 8 << 20  # the initial cudaLimitMallocHeapSize
+HEAP_BYTES = 8 << 20  # the initial cudaLimitMallocHeapSize, of modules without one

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from warpwright.targets import Timing
 from warpwright.vgpu.jit.costs import NEED, is_memory
+from warpwright.vgpu.machine.events import Records
 from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.machine.state import ClusterState
 from warpwright.vgpu.machine.tape import Tape
@@ -84,6 +85,18 @@ class Capture(Tape):
                 self.left = []
         return not self.left
 
+    def take(self, cluster: ClusterState, rows: Rows, records: Records) -> None:
+        """Store rows and records, with the numbers of tensor maps in place of their addresses: a kernel may change a
+        map later, and copies through equal maps at different addresses access the same data."""
+        records = records.copy()
+        for number in np.unique(records[:, 0]).tolist():
+            columns = cluster.launch.insts[number].columns
+            if "map" in columns:
+                own, place = records[:, 0] == number, _FIRST_WORD + columns["map"].start
+                for address in np.unique(records[own, place]).tolist():
+                    records[own & (records[:, place] == address), place] = cluster.launch.maps.number_at(address)
+        super().take(cluster, rows, records)
+
     def recorded(self, cluster: ClusterState, rows: Rows, records: NDArray[Any]) -> None:
         """Add a cluster to its kind."""
         order = np.argsort(rows[:, 0] >> 32, kind="stable")
@@ -132,10 +145,10 @@ class Capture(Tape):
             if "map" not in inst.columns or "dst_mem" not in inst.columns:
                 continue
             own, place, inner = records[:, 0] == number, inst.columns["map"].start, inst.columns["coords"].start
-            for address in np.unique(records[own, _FIRST_WORD + place]).tolist():
-                map = cluster.launch.maps.at(address).map
+            for which in np.unique(records[own, _FIRST_WORD + place]).tolist():
+                map = cluster.launch.maps.bound[which].map
                 line = map.l2_promotion * 8 // map.dtype.bits
-                here = own & (records[:, _FIRST_WORD + place] == address)
+                here = own & (records[:, _FIRST_WORD + place] == which)
                 if line > map.box[0]:
                     found[here] = records[here, _FIRST_WORD + inner] % line * int(_SPREAD[inner])
         return found

@@ -180,7 +180,7 @@ def _ranks(reader: _Reader, op: Op, alone: int) -> list[int]:
 @record("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", traffic=True)
 def _tensor_copy(reader: _Reader, op: Op) -> Steps:
     inst, load = op.inst, "dst_mem" in op
-    map = reader.cluster.launch.maps.at(op["map"]).map
+    map = reader.cluster.launch.maps.bound[op["map"]].map
     inner = map.box[0] * map.dtype.bits // 8
     nbytes = map.nbytes * box_count(inst)
     requests = -(-inner // LINE) * (nbytes // inner)
