@@ -74,7 +74,7 @@ def test_a_test_fails_with_the_findings(pytester: pytest.Pytester) -> None:
     )
     result.stdout.fnmatch_lines(
         [
-            "partial on h200: incomplete; * instructions reached",
+            "partial on h200: incomplete; 5 of 8 instructions and 1 of 2 directions of branches reached",
             "not reached: *test_kernels.py:18; choose a problem that comes there",
         ]
     )

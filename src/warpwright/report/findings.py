@@ -73,7 +73,7 @@ def verdict_lines(verdict: Verdict, source: Path | None = None, command: str = "
     if verdict.reasons:
         yield ""
         yield from (f"[yellow]Incomplete:[/yellow] {escape(shorten_paths(reason))}" for reason in verdict.reasons)
-    yield from (f"[dim]{escape(shorten_paths(line))}[/dim]" for line in note_lines(verdict.notes))
+    yield from (f"[dim]{escape(shorten_paths(line))}[/dim]" for line in (*verdict.untaken, *note_lines(verdict.notes)))
 
 
 def _others(finding: Finding, others: Sequence[Finding]) -> Iterator[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from warpwright.vgpu.checks.coverage import Coverage, coverage_lines
 from warpwright.vgpu.checks.hang import Hang, page_lines
 from warpwright.vgpu.checks.steps import Step
 
-__all__ = ["Coverage", "Finding", "Rule", "Step", "Verdict", "causes", "note_lines"]
+__all__ = ["Finding", "Rule", "Step", "Verdict", "causes", "note_lines"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +92,6 @@ def causes(findings: Sequence[Finding]) -> list[list[int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
-    """Instructions that were reached, of those there are; ``missed``: lines with barriers, fences or accesses that were
-    not, so that nothing is known of them. ``branches``: directions that conditional branches took, of two each."""
-
-    reached: int
-    present: int
-    missed: tuple[str, ...]
-    branches: tuple[int, int] = (0, 0)
-
-
-@dataclass(frozen=True, slots=True)
 class Verdict:
     """The verdict on a launch.
 
@@ -124,9 +114,15 @@ class Verdict:
 
     @property
     def reach(self) -> str:
-        """How many instructions were reached, in words; "" for a launch that was not checked."""
-        reached, present = self.coverage.reached, self.coverage.present
-        return f"; {reached:,} of {present:,} instructions reached" if present else ""
+        """How much was reached, in words; "" for a launch that was not checked. Directions of branches count only
+        without findings, which are to be mended first."""
+        coverage = replace(self.coverage, branches=(0, 0)) if self.findings else self.coverage
+        return f"; {coverage}" if coverage.present else ""
+
+    @property
+    def untaken(self) -> tuple[str, ...]:
+        """Lines of text on directions that were not taken; () with findings."""
+        return () if self.findings else tuple(coverage_lines(self.coverage))
 
     @property
     def schedules(self) -> str:
@@ -149,7 +145,7 @@ class Verdict:
     def __str__(self) -> str:
         head = f"{self.kernel} on {self.device}: {self.kind}{self.reach}{self.schedules}"
         told = (_cause_text([self.findings[at] for at in cause]) for cause in causes(self.findings))
-        return "\n".join([head, *told, *self.reasons, *note_lines(self.notes)])
+        return "\n".join([head, *told, *self.reasons, *self.untaken, *note_lines(self.notes)])
 
 
 def note_lines(notes: Sequence[Finding]) -> Iterator[str]:

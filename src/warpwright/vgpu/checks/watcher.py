@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from warpwright.errors import Deadlock, DescriptorError, DeviceError, LimitReached, UnsupportedInstruction
 from warpwright.vgpu.checks.facts import Facts
-from warpwright.vgpu.checks.findings import Coverage, Finding, Step, Verdict
+from warpwright.vgpu.checks.findings import Finding, Step, Verdict
 from warpwright.vgpu.checks.hang import Situations
 from warpwright.vgpu.checks.knowledge import MEANINGS, Knowledge
 from warpwright.vgpu.checks.meanings import copies, maps, tensor, threads
 from warpwright.vgpu.checks.memory.globals import Judged
+from warpwright.vgpu.checks.reach import Reach
 from warpwright.vgpu.checks.rules import RULES
 from warpwright.vgpu.checks.steps import step_of
 from warpwright.vgpu.checks.stream import Shared, Stream
@@ -24,7 +25,6 @@ from warpwright.vgpu.checks.stuck.blocked import situations
 from warpwright.vgpu.checks.stuck.deadlock import deadlock
 from warpwright.vgpu.checks.text import MISTAKES
 from warpwright.vgpu.checks.watch import follow
-from warpwright.vgpu.jit.control import ENDINGS
 from warpwright.vgpu.machine.cluster import Cluster
 from warpwright.vgpu.machine.events import Listener, Records, Rows
 from warpwright.vgpu.machine.launch import Launch
@@ -48,9 +48,6 @@ class _EqualClusters:
     def covers(self, number: int) -> bool:
         """Whether the findings of another cluster are enough for a cluster."""
         return self.judged < number or (self.judged < _NONE and not self.findings)
-
-
-ASSERTFAIL = "call.__assertfail"
 
 
 class Watcher(Listener[Launch, Cluster]):
@@ -89,7 +86,7 @@ class Watcher(Listener[Launch, Cluster]):
         self.in_turn = self.globals.in_turn
         self.shared = Shared(launch.insts, self.globals.addresses.add)
         self.meanings = [MEANINGS.get(inst.name) for inst in launch.insts]
-        self.entered = launch.marks
+        self.reach = Reach(launch, self.names)
 
     def begin(self, cluster: Cluster) -> None:
         self.streams[cluster.number] = Stream(cluster, self.shared)
@@ -161,7 +158,7 @@ class Watcher(Listener[Launch, Cluster]):
                 reasons.append(f"stopped, with `{found.rule.id}` switched off: {error}")
             else:
                 findings.append(found)
-        coverage = self._coverage()
+        coverage = self.reach.coverage()
         if coverage.missed and error is None:
             lines = ", ".join(coverage.missed)
             reasons.append(f"not reached: {lines}; choose a problem that comes there")
@@ -189,27 +186,3 @@ class Watcher(Listener[Launch, Cluster]):
     def _step(self, what: str, inst: int) -> Step:
         """Returns a step that any thread takes."""
         return step_of(self.names, what, self.program.insts[inst], (0, 0, 0), 0)
-
-    def _failing_blocks(self) -> set[int]:
-        """Returns the numbers of the blocks that report a failed assertion, and of those that lead only there."""
-        failing: set[int] = set()
-        for block in reversed(self.program.blocks):
-            leads_on = block.index + 1 in failing and block.insts[-1].name not in ENDINGS
-            if leads_on or any(inst.name == ASSERTFAIL for inst in block.insts):
-                failing.add(block.index)
-        return failing
-
-    def _coverage(self) -> Coverage:
-        """Returns the coverage. An instruction without a line is not the kernel's own: every kernel gets such an
-        end. Nor are the reports of failed assertions: no correct launch reaches them."""
-        failing = self._failing_blocks()
-        blocks = [block for block in self.program.blocks if block.index not in failing]
-        own = [(block.index, inst) for block in blocks for inst in block.insts if inst.line]
-        ways = self.entered[len(self.program.blocks) : -1].reshape(-1, 2)
-        guarded = [inst for _, inst in own if inst.guard is not None]
-        branches = [inst.index for inst in guarded if inst.name in ENDINGS]
-        skipped = {inst.index for inst in guarded if inst.name not in ENDINGS and not ways[inst.index, 0]}
-        lost = [inst for block, inst in own if not self.entered[block] or inst.index in skipped]
-        missed = dict.fromkeys(self.names.places[inst.index] for inst in lost if inst.name in MEANINGS)
-        gone = int(ways[branches].sum()), 2 * len(branches)
-        return Coverage(len(own) - len(lost), len(own), tuple(missed), gone)
