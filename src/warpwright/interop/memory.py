@@ -46,7 +46,7 @@ class Memory:
                 self._add(tensors[at])
 
     def arrays(self) -> list[Bytes]:
-        """Returns the memory; if some of it may hold addresses, also that of all tensors of the program."""
+        """Returns the arrays that a launch may reach; if one may contain addresses, all tensors of the program."""
         for tensor in living() if self.tables else ():
             self._add(tensor)
         return list(self.storages.values())

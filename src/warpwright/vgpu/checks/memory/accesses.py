@@ -108,7 +108,7 @@ class Accesses:
         return first
 
     def complete(self, ids: Iterable[int], value: int) -> None:
-        """Accesses that were in flight complete at ``value`` of their column."""
+        """Mark accesses that were in flight as complete: a lane that knows ``value`` of their column knows them."""
         self.rows["value"][list(ids)] = value
 
     def unknown(self, ids: Ids, lanes: Ids | int) -> NDArray[np.bool_]:
@@ -118,7 +118,7 @@ class Accesses:
         return late
 
     def unseen(self, ids: Ids, lanes: Ids | int) -> NDArray[np.bool_]:
-        """Returns which accesses of threads an operation that the lanes issue to the async proxy need not see."""
+        """Returns which accesses of threads an operation of the async proxy that the lanes issue may not see."""
         late = self.clocks.table[SEEN, lanes, self.rows["column"][ids]] < self.rows["value"][ids]
         hidden: NDArray[np.bool_] = late & ~self.rows["machine"][ids]
         return hidden

@@ -189,7 +189,7 @@ class Footprints:
         return self._rectangle(rank, first, first + count, 0, LANES)
 
     def quarter(self, inst: Inst, warp: int, address: int) -> Cells:
-        """Returns the cells that a load or store of a warp accesses, among the 32 lanes of the warp."""
+        """Returns the cells of tensor memory that a load or store of a warp accesses, in its quarter of the lanes."""
         rank, inside = divmod(warp, self.cluster.per_cta)
         packed = inst.has("pack::16b") or inst.has("unpack::16b")
         cells = _moved(inst["shape"], int(inst["num"][1:]), inst.number("split"), packed)
