@@ -69,7 +69,7 @@ def test_a_test_fails_with_the_findings(pytester: pytest.Pytester) -> None:
             "race: two accesses of the same memory, one of them a write, that nothing orders",
             "  first: *test_kernels.py:1? `??.shared.u32` (kernel, CTA (0, 0, 0), thread *)",
             "  second: *test_kernels.py:1? `??.shared.u32` (kernel, CTA (0, 0, 0), thread *)",
-            "  repair: let the second wait for the first: *",
+            "  repair: put a barrier of both threads between the two (bar.sync), or let the thread *",
         ]
     )
     result.stdout.fnmatch_lines(

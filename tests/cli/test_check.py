@@ -56,8 +56,8 @@ PTX = """.version 8.0
 }
 """
 LONG = (
-    "   Repair: let the second wait for the first: an arrive (of an asynchronous operation: its commit) on an mbarrier "
-    "after the first and a wait for that phase before the second, or a barrier between them (PTX ISA 8.9.4)"
+    "   Repair: put a barrier of both threads between the two (bar.sync), or let the thread of the first arrive on an "
+    "mbarrier after it, and the thread of the second wait for that phase before it (PTX ISA 8.9.4)"
 )
 
 

@@ -63,7 +63,7 @@ def _rule(rule: Rule) -> Json:
     return {
         "id": rule.id,
         "shortDescription": {"text": _sentence(rule.title)},
-        "help": {"text": f"{_sentence(rule.repair)} See PTX ISA {rule.section}."},
+        "help": {"text": f"{_sentence(rule.repair or 'the message says what to change')} See PTX ISA {rule.section}."},
         "helpUri": MANUAL,
         "defaultConfiguration": {"level": "error"},
     }
@@ -76,7 +76,8 @@ def _sentence(text: str) -> str:
 
 
 def _result(finding: Finding, kernel: str, level: str, source: Path | None, base: Path) -> Json:
-    parts = [finding.rule.title, shorten_paths(finding.message), f"Repair: {shorten_paths(finding.rule.repair)}"]
+    parts = [finding.rule.title, shorten_paths(finding.message)]
+    parts += [f"Repair: {shorten_paths(finding.rule.repair)}"] * bool(finding.rule.repair)
     parts += [f"Evidence that it is kept: {finding.evidence}"] * bool(finding.evidence)
     parts += [f"seen in the schedule of seed {finding.seed}"] * bool(finding.seed)
     text = " ".join(map(_sentence, parts))

@@ -19,7 +19,7 @@ from warpwright.vgpu.checks.stuck.wait_forms import Form, Forms, definitions
 from warpwright.vgpu.machine.launch import Dim3, Launch
 from warpwright.vgpu.program.program import Inst, Register, Symbol, mentions, results
 
-__all__ = ["EMPTY", "Decision", "Decisions"]
+__all__ = ["EMPTY", "Decision", "Decisions", "parameter_of"]
 
 _GRID = re.compile(r"%n?(?:ctaid|clusterid)\.|%n?smid")
 _BLOCK = re.compile(r"%n?(?:tid|warpid)")
@@ -31,7 +31,8 @@ _STEPS = [sign << bit for bit in range(13) for sign in (1, -1)]  # to other argu
 
 
 class Decision:
-    """What a predicate depends on. ``specials``: special registers; ``reads``: reads of parameters and of memory."""
+    """What a register, such as a predicate, depends on. ``specials``: special registers; ``reads``: reads of
+    parameters and of memory."""
 
     def __init__(self, guard: Register, defined: dict[str, list[Inst]]) -> None:
         self.guard, self.specials, self.reads = guard, set[str](), list[Inst]()
@@ -56,7 +57,7 @@ class Decision:
 
     @property
     def fixed(self) -> bool:
-        """Whether only the places of the thread in its block and of the block in its cluster decide."""
+        """Whether only the thread's index in its block, and the block's rank in its cluster, decide."""
         return not self.reads and all(_FIXED.match(name) for name in self.specials)
 
 
@@ -82,7 +83,7 @@ class Decisions:
 
     def depends(self, decision: Decision) -> tuple[str, ...]:
         """Returns what decides a predicate: arguments with their values, the grid, the block, memory."""
-        found = [self._argument(inst) if _is_param(inst) else "data in memory" for inst in decision.reads]
+        found = [self._argument(inst) if parameter_of(inst) else "data in memory" for inst in decision.reads]
         for pattern, text in ((_GRID, f"the grid {self.launch.grid}"), (_BLOCK, f"the block {self.launch.block}")):
             given = text.startswith("the block") and self.program.reqntid
             found += [text] * (not given and any(map(pattern.match, decision.specials)))
@@ -91,7 +92,7 @@ class Decisions:
     def other(self, decision: Decision, want: bool) -> str:
         """Returns an argument or a grid, near the present one, with which the predicate is ``want`` in some thread; ""
         if the text does not show it."""
-        grid, loads = self.launch.grid, [inst for inst in decision.reads if _is_param(inst)]
+        grid, loads = self.launch.grid, [inst for inst in decision.reads if parameter_of(inst)]
         values = {_symbol(load): self._value(load) for load in loads}
         if len(loads) < len(decision.reads) or max(values.values(), default=0) >= _LARGEST:
             return ""
@@ -150,10 +151,11 @@ def _reads(inst: Inst) -> bool:
     return inst.traits.access in ("read", "update") or inst.traits.queue == "mbarrier"
 
 
-def _is_param(inst: Inst) -> bool:
+def parameter_of(inst: Inst) -> str:
+    """Returns the parameter of the kernel that an instruction loads, "" if it loads none."""
     address = inst.find("a")
     base = address.base if isinstance(address, nodes.Address) else None
-    return isinstance(base, Symbol) and base.space == "param"
+    return base.name if isinstance(base, Symbol) and base.space == "param" else ""
 
 
 def _symbol(load: Inst) -> tuple[str, int]:

@@ -11,7 +11,7 @@ from warpwright.vgpu.checks.coverage import Coverage, coverage_lines
 from warpwright.vgpu.checks.hang import Hang, page_lines
 from warpwright.vgpu.checks.steps import Step
 
-__all__ = ["Finding", "Rule", "Step", "Verdict", "causes", "note_lines"]
+__all__ = ["CONSEQUENCE", "STOPS", "Finding", "Rule", "Step", "Verdict", "causes", "note_lines"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Finding:
 
     @property
     def lines(self) -> tuple[str, frozenset[tuple[str, str]]]:
-        """The rule, and the lines of the steps; of a deadlock only the line where it begins."""
+        """The rule and the lines of the steps: equal findings have the same; of a deadlock only its first line."""
         steps = self.steps[:1] if self.rule.id == "deadlock" else self.steps
         return self.rule.id, frozenset((step.where, step.opcode) for step in steps)
 
@@ -54,8 +54,12 @@ class Finding:
         lines = [f"{self.rule.id}: {self.rule.title}", *(f"  {line}" for line in told)]
         lines += [f"  evidence that it is kept: {self.evidence}"] * bool(self.evidence)
         lines += [f"  in the schedule of seed {self.seed}; to run it again: seed={self.seed}"] * bool(self.seed)
-        return "\n".join([*lines, f"  repair: {self.rule.repair} (PTX ISA {self.rule.section})"])
+        lines += [f"  repair: {self.rule.repair} (PTX ISA {self.rule.section})"] * bool(self.rule.repair)
+        return "\n".join(lines)
 
+
+STOPS = ("deadlock", "fault")  # what ends a run
+CONSEQUENCE = "the findings above are of the same run and may be its cause: mend them first"
 
 # Rules that one missing order between two places breaks, the one that names the cause first.
 _ORDER = ("tmem-registers", "race", "tmem-freed", "grid-race", "mbarrier-lapped")
@@ -144,7 +148,8 @@ class Verdict:
 
     def __str__(self) -> str:
         head = f"{self.kernel} on {self.device}: {self.kind}{self.reach}{self.schedules}"
-        told = (_cause_text([self.findings[at] for at in cause]) for cause in causes(self.findings))
+        groups = [[self.findings[at] for at in cause] for cause in causes(self.findings)]
+        told = (_cause_text(group, number > 0) for number, group in enumerate(groups))
         return "\n".join([head, *told, *self.reasons, *self.untaken, *note_lines(self.notes)])
 
 
@@ -166,6 +171,8 @@ def _as_dict(finding: Finding) -> dict[str, Any]:
     return {key: value for key, value in data.items() if value or key not in ("hang", "evidence")}
 
 
-def _cause_text(findings: Sequence[Finding]) -> str:
+def _cause_text(findings: Sequence[Finding], follows: bool) -> str:
+    """Returns the text of a cause; ``follows``: others come before it."""
     more = len(findings) - 1
-    return f"{findings[0]}\n  and {more} more of this cause" if more else str(findings[0])
+    lines = [str(findings[0]), *[f"  and {more} more of this cause"] * bool(more)]
+    return "\n".join(lines + [f"  {CONSEQUENCE}"] * (follows and findings[0].rule.id in STOPS))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.coverage import Coverage, OneWay
-from warpwright.vgpu.checks.decisions import EMPTY, Decision, Decisions
+from warpwright.vgpu.checks.decisions import EMPTY, Decisions
 from warpwright.vgpu.checks.knowledge import MEANINGS
 from warpwright.vgpu.jit.control import ENDINGS
 from warpwright.vgpu.machine.launch import Launch
@@ -75,8 +75,9 @@ class Reach:
             taken = np.any([self._ways[inst.index] for _, inst in copies], axis=0)
             block, inst = copies[0]
             directions = self._after(block, inst)
-            if taken.any() and not taken.all():
-                directions = self._possible(block, inst, directions, taken, decisions)
+            one = taken.any() and not taken.all()
+            if one and not self._is_open(block, inst, directions[int(taken[0])], decisions):
+                continue
             missing = [way for way in directions if not taken[int(not way.condition)]]
             ways, gone = ways + len(directions), gone + len(directions) - len(missing)
             for way in missing if len(missing) == 1 else ():
@@ -94,19 +95,15 @@ class Reach:
                 found.setdefault(key, []).append((block, inst))
         return found.values()
 
-    def _possible(
-        self, block: Block, inst: Inst, directions: list[_Direction], taken: NDArray[np.bool_], decisions: Decisions
-    ) -> list[_Direction]:
-        """Returns the directions that arguments, data or the grid can choose. Left out are those that report a failed
-        assertion, and the repetition of a poll, which depends on the schedule."""
+    def _is_open(self, block: Block, inst: Inst, missing: _Direction, decisions: Decisions) -> bool:
+        """Whether arguments, data or the grid can choose the direction that was not taken: not one that reports a
+        failed assertion, nor the repetition of a poll, which depends on the schedule."""
         assert inst.guard is not None
         decision = decisions.of(inst.guard)
-        if not decisions.is_open(decision):
-            return []
-        return [way for way in directions if taken[int(not way.condition)] or not self._is_poll(block, way, decision)]
-
-    def _is_poll(self, block: Block, way: _Direction, decision: Decision) -> bool:
-        return way.block is not None and (way.block in self.failing or (decision.polls and way.block <= block.index))
+        if missing.block is not None:
+            repeats = decision.polls and self._leads_to(missing.block) <= block.index
+            return decisions.is_open(decision) and not repeats and missing.block not in self.failing
+        return decisions.is_open(decision)
 
     def _after(self, block: Block, inst: Inst) -> list[_Direction]:
         """Returns the directions of a branch or a guard: with the guard true, and with the guard false."""
@@ -114,6 +111,13 @@ class Reach:
             return [_Direction(True, None), _Direction(False, None)]
         blocks = targets(inst) or [len(self.program.blocks)]
         return [_Direction(True, blocks[0]), _Direction(False, block.index + 1)]
+
+    def _leads_to(self, number: int) -> int:
+        """Returns the block after a block without accesses and synchronisation that ends in a jump, else its own
+        number."""
+        insts = self.program.blocks[number].insts if number < len(self.program.blocks) else []
+        jumps = insts and insts[-1].guard is None and targets(insts[-1])
+        return jumps[0] if jumps and not any(inst.name in MEANINGS for inst in insts) else number
 
     def _is_new(self, way: _Direction) -> bool:
         """Whether a direction leads to code that was not reached."""

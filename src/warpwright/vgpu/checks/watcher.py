@@ -37,8 +37,9 @@ _NONE = sys.maxsize  # above the numbers of all clusters
 
 @dataclass(eq=False)
 class _EqualClusters:
-    """Clusters with equal streams. ``lowest``: the lowest that is or will be judged; ``judged``: the cluster that
-    ``findings`` are of. A lower cluster replaces them, so that the findings do not depend on which core was faster."""
+    """Clusters with equal streams, of which one is judged. ``lowest``: the lowest cluster that is or will be judged;
+    ``judged``: the cluster that ``findings`` belong to. The findings of a lower cluster replace those of a higher one:
+    so they do not depend on which core was faster."""
 
     lowest: int = _NONE
     judged: int = _NONE

@@ -7,6 +7,7 @@ import numpy as np
 from warpwright.vgpu.checks.knowledge import Knowledge, Row, meaning
 from warpwright.vgpu.checks.memory.accesses import NEVER, Cells
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
+from warpwright.vgpu.checks.missing import UNWRITTEN
 from warpwright.vgpu.checks.order.clocks import GENERIC
 from warpwright.vgpu.checks.rules import EVIDENCE
 from warpwright.vgpu.engines.op import Op
@@ -59,14 +60,14 @@ def signals(known: Knowledge, op: Op, place: int) -> None:
     if not (unknown or unseen):
         mbarrier.seen_async.add(lane)
     else:
-        text, evidence = "the async proxy need not see it", "" if unknown else EVIDENCE["fence"]
+        text, evidence = "the async proxy may not see the initialisation", "" if unknown else EVIDENCE["fence"]
         known.find_pair("mbarrier-init", mbarrier.init, op.inst.index, lane, text, evidence)
 
 
 def _read(known: Knowledge, op: Op, cells: Cells) -> None:
     lane = known.lane(op)
     if not known.judge(known.shared, cells, lane, op.inst.index, write=False, engine=True):
-        known.find("uninitialised", (known.step("reads", op.inst.index, lane),), "nobody has written there")
+        known.find("uninitialised", (known.step("reads", op.inst.index, lane),), UNWRITTEN)
     group = known.counts.get(("bulk", lane), 0) + 1
     access = known.accesses.one(known.column("bulk read", lane), group, True, op.inst.index, lane)
     known.shared.read(cells, access)
@@ -138,8 +139,8 @@ def lane_wait(known: Knowledge, row: Row) -> None:
 
 @meaning("cp.async.mbarrier.arrive")
 def lane_arrive(known: Knowledge, row: Row) -> None:
-    """The phase in which this arrives covers the lane's copies so far and what the lane knows. Without .noinc the phase
-    waits for one arrival more: this one."""
+    """Let the phase that gets this arrival release the lane's copies so far and what the lane knows. Without .noinc the
+    phase waits for one more arrival, this one."""
     more = not known.insts[row.inst]["noinc"]
     for _ in range(row.a):
         op = known.op()
@@ -155,6 +156,6 @@ def lane_arrive(known: Knowledge, row: Row) -> None:
 
 @meaning("tcgen05.relinquish_alloc_permit", "call.vprintf", "call.__assertfail")
 def service(known: Knowledge, row: Row) -> None:
-    """A service that completes at once, without an effect on the checks."""
+    """Consume the operation of an instruction that the checks ignore."""
     for _ in range(row.a):
         known.op()

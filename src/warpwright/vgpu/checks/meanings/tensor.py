@@ -8,6 +8,7 @@ from warpwright.vgpu.checks.knowledge import Knowledge, Row, meaning
 from warpwright.vgpu.checks.meanings import registers
 from warpwright.vgpu.checks.memory.accesses import Cells
 from warpwright.vgpu.checks.memory.footprints import COPIES
+from warpwright.vgpu.checks.missing import UNWRITTEN
 from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, join
 from warpwright.vgpu.engines.op import Op
 
@@ -51,7 +52,7 @@ def _ordered_after(known: Knowledge, op: Op, pipe: str) -> tuple[int, ...]:
 
 
 def _lost(known: Knowledge, cells: Cells, op: Op, pipe: str) -> None:
-    """A sum overwrites another sum that no commit has covered: no thread can have read that one."""
+    """Find an accumulator that is overwritten before a commit: no thread can have read its sums."""
     rows, writers = known.accesses.rows, known.tensor.writer[cells]
     column, since = known.column(pipe, op.rank), known.committed.get(op.rank, {}).get(pipe, 0)
     for access in np.unique(writers[writers >= 0]).tolist():
@@ -72,7 +73,8 @@ def _operand(known: Knowledge, cells: Cells, lane: int, inst: int, access: int) 
 
 
 def _unwritten(known: Knowledge, inst: int, lane: int, what: str) -> None:
-    known.find("uninitialised", (known.step(what, inst, lane),), "nobody has written there")
+    first = "let enable-input-d be false for the first product of a sum" if what == "adds to" else ""
+    known.find("uninitialised", (known.step(what, inst, lane),), UNWRITTEN, "", first)
 
 
 @meaning("tcgen05.alloc")
@@ -98,7 +100,9 @@ def dealloc(known: Knowledge, row: Row) -> None:
     known.tensor.write(cells, known.frees[-1])
     other = known.allocs.get(op.rank ^ 1) if op.inst["group"].endswith("2") else None
     if other is not None and known.accesses.unknown(np.array([other]), lane).any():
-        known.find_pair("tmem-pair", other, row.inst, lane, "nothing orders them")
+        known.find_pair(
+            "tmem-pair", other, row.inst, lane, "no barrier of the cluster orders the second after the first"
+        )
 
 
 @meaning("tcgen05.commit")
@@ -148,7 +152,7 @@ def wait_move(known: Knowledge, row: Row) -> None:
 
 @meaning("tcgen05.fence::before_thread_sync")
 def fence_before(known: Knowledge, row: Row) -> None:
-    """The next barrier or arrive passes on what the thread knows of tensor memory."""
+    """Let the next barrier or arrival of the thread release what the thread knows of tensor memory."""
     known.clocks.pass_on(row.lanes, known.tensor_columns())
 
 
