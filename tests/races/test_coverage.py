@@ -103,7 +103,7 @@ ONE_WAY = {
     (0, True): f"{IF} never goes to the end of the kernel (depends on least = 0; least = 1 would)",
     (64, True): f"{IF} never goes to {STORE} (depends on least = 64; least = 63 would)",
     (0, False): f"{STORE} never skips st.global.u32 (depends on least = 0; least = 1 would)",
-    (70, False): f"{STORE} never executes st.global.u32 (depends on least = 70; least = 62 would)",
+    (70, False): f"{STORE} never executes st.global.u32 (depends on least = 70; least = 63 would)",
 }
 
 
@@ -163,8 +163,8 @@ done:
 """
 LAST = "one way only: PTX line 27 never goes to the end of the kernel"
 DEPENDS = {  # what decides, and the end of the verdict
-    "grid": ("2, %r2", f"{LAST} (depends on the grid (1, 1, 1); a grid of (5, 1, 1) would)"),
-    "argument": ("64, %r1", f"{LAST} (depends on argument 1 = 7; argument 1 = 71 would)"),
+    "grid": ("2, %r2", f"{LAST} (depends on the grid (1, 1, 1); a grid of (4, 1, 1) would)"),
+    "argument": ("64, %r1", f"{LAST} (depends on argument 1 = 7; argument 1 = 65 would)"),
     "data": ("8, %r4", f"{LAST} (depends on data in memory)"),
     "block": ("99, %r0", f"{LAST} (depends on the block (64, 1, 1))"),
     "constant": ("7, %r3", "decided on h200: clean; 17 of 17 instructions reached"),
@@ -186,7 +186,7 @@ def test_a_size_that_leaves_nothing_to_do_is_told_last() -> None:
     entry = load_ptx(text.replace("DECIDES", "%r1, 1"))["decided"]
     verdict = check(entry, 1, 64, args=[np.zeros(1, np.uint32), 7])
     way = "never goes to the end of the kernel (depends on argument 1 = 7; argument 1 ="
-    assert str(verdict).splitlines()[-1] == f"one way only: PTX line 29 {way} 71 would); PTX line 27 {way} 0 would)"
+    assert str(verdict).splitlines()[-1] == f"one way only: PTX line 29 {way} 65 would); PTX line 27 {way} 0 would)"
 
 
 @kernel("sm_100a", threads=32)

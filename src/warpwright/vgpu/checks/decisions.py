@@ -8,7 +8,8 @@ from __future__ import annotations
 import copy
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ _BLOCK = re.compile(r"%n?(?:tid|warpid)")
 _FIXED = re.compile(rf"{_BLOCK.pattern}|%(?:laneid|lanemask|cluster_|is_explicit)")  # by the block and the cluster
 _NUMBERED = re.compile(r"_param_(\d+)$")
 EMPTY = " = 0"  # the end of an argument that goes another way: of a size, nothing is left to do
+Parameter = tuple[str, int]  # a parameter and an offset in it
 _LARGEST = 1 << 31  # larger arguments are addresses
 _STEPS = [sign << bit for bit in range(13) for sign in (1, -1)]  # to other arguments and grids
 
@@ -99,22 +101,30 @@ class Decisions:
         if not self._values(decision, values, grid):
             return ""
         for load in loads:
-            for value in _near(values[_symbol(load)]):
-                if want in self._values(decision, {**values, _symbol(load): value}, grid):
-                    return f"{_name(load)} = {value:,}"
-        for given in self._grids() if any(map(_GRID.match, decision.specials)) else ():
-            if want in self._values(decision, values, given):
-                return f"a grid of {given}"
+            at = _symbol(load)
+            value = _closest(values[at], partial(self._holds_with, decision, want, values, at))
+            if value is not None:
+                return f"{_name(load)} = {value:,}"
+        for axis in range(3) if any(map(_GRID.match, decision.specials)) else ():
+            size = _closest(grid[axis], partial(self._holds_in_grid, decision, want, values, axis))
+            if size:
+                return f"a grid of {_resized(grid, axis, size)}"
         return ""
 
-    def _grids(self) -> Iterator[Dim3]:
-        for axis, present in enumerate(self.launch.grid):
-            for size in _near(present):
-                x, y, z = (size if at == axis else same for at, same in enumerate(self.launch.grid))
-                if size and not size % self.launch.cluster[axis]:
-                    yield x, y, z
+    def _holds_with(
+        self, decision: Decision, want: bool, values: Mapping[Parameter, int], at: Parameter, value: int
+    ) -> bool:
+        """Whether the predicate is ``want`` in some thread, with another value of a parameter."""
+        return want in self._values(decision, {**values, at: value}, self.launch.grid)
 
-    def _values(self, decision: Decision, params: Mapping[tuple[str, int], int], grid: Dim3) -> set[bool]:
+    def _holds_in_grid(
+        self, decision: Decision, want: bool, values: Mapping[Parameter, int], axis: int, size: int
+    ) -> bool:
+        """Whether the predicate is ``want`` in some thread of a grid of another size."""
+        fits = size > 0 and not size % self.launch.cluster[axis]
+        return fits and want in self._values(decision, values, _resized(self.launch.grid, axis, size))
+
+    def _values(self, decision: Decision, params: Mapping[Parameter, int], grid: Dim3) -> set[bool]:
         """Returns the values of a predicate in the first and the last threads, as far as the text shows them."""
         found = set()
         for specials in self._threads(grid):
@@ -158,7 +168,7 @@ def parameter_of(inst: Inst) -> str:
     return base.name if isinstance(base, Symbol) and base.space == "param" else ""
 
 
-def _symbol(load: Inst) -> tuple[str, int]:
+def _symbol(load: Inst) -> Parameter:
     """Returns the parameter that an instruction loads, and the offset in it."""
     address = load.operand("a")
     assert isinstance(address, nodes.Address) and isinstance(address.base, Symbol)
@@ -172,9 +182,22 @@ def _name(load: Inst) -> str:
     return (f"argument {numbered[1]}" if numbered else name) + (f" at byte {offset}" if offset else "")
 
 
-def _near(value: int) -> list[int]:
-    """Returns numbers around a value, the nearest first, but 0 last."""
-    return [*(value + step for step in _STEPS if value + step > 0), 0]
+def _closest(value: int, holds: Callable[[int], bool]) -> int | None:
+    """Returns a number near a value for which a condition holds, 0 last; None if there is none. Of a condition that
+    holds from some number on, it is the nearest."""
+    for step in _STEPS:
+        if value + step > 0 and holds(value + step):
+            near, far = value + int(step / 2), value + step
+            while abs(far - near) > 1:
+                middle = (near + far) // 2
+                near, far = (near, middle) if holds(middle) else (middle, far)
+            return far
+    return 0 if holds(0) else None
+
+
+def _resized(grid: Dim3, axis: int, size: int) -> Dim3:
+    x, y, z = (size if at == axis else same for at, same in enumerate(grid))
+    return x, y, z
 
 
 def _threads(launch: Launch) -> Iterator[dict[str, int]]:
