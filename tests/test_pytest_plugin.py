@@ -69,12 +69,12 @@ def test_a_test_fails_with_the_findings(pytester: pytest.Pytester) -> None:
             "race: two accesses of the same memory, one of them a write, that nothing orders",
             "  first: *test_kernels.py:1? `??.shared.u32` (kernel, CTA (0, 0, 0), thread *)",
             "  second: *test_kernels.py:1? `??.shared.u32` (kernel, CTA (0, 0, 0), thread *)",
-            "  repair: let the second wait for the first: *",
+            "  repair: put a barrier of both threads between the two (bar.sync), or let the thread *",
         ]
     )
     result.stdout.fnmatch_lines(
         [
-            "partial on h200: incomplete; * instructions reached",
+            "partial on h200: incomplete; 5 of 8 instructions and 1 of 2 directions of branches reached",
             "not reached: *test_kernels.py:18; choose a problem that comes there",
         ]
     )

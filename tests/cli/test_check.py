@@ -11,7 +11,8 @@ from click.testing import CliRunner, Result
 
 from warpwright.cli import check, main
 from warpwright.run.check import merge_verdicts
-from warpwright.vgpu.checks.findings import Coverage, Finding, Verdict
+from warpwright.vgpu.checks.coverage import Coverage
+from warpwright.vgpu.checks.findings import Finding, Verdict
 from warpwright.vgpu.checks.rules import RULES
 
 TURNED = """
@@ -55,8 +56,8 @@ PTX = """.version 8.0
 }
 """
 LONG = (
-    "   Repair: let the second wait for the first: an arrive (of an asynchronous operation: its commit) on an mbarrier "
-    "after the first and a wait for that phase before the second, or a barrier between them (PTX ISA 8.9.4)"
+    "   Repair: put a barrier of both threads between the two (bar.sync), or let the thread of the first arrive on an "
+    "mbarrier after it, and the thread of the second wait for that phase before it (PTX ISA 8.9.4)"
 )
 
 
@@ -127,9 +128,10 @@ def test_what_is_not_reached_is_incomplete_and_status_3(folder) -> None:
     result = run("turned.ptx", "--grid", 1, "--block", 64, "--arg", "u32[64]")
     assert result.exit_code == 3
     assert result.stdout == (
-        "turned on b200: incomplete; 6 of 16 instructions reached\n\n"
+        "turned on b200: incomplete; 6 of 16 instructions and 1 of 2 directions of branches reached\n\n"
         "Incomplete: not reached: PTX line 18, PTX line 19, PTX line 20, PTX line 21, PTX line 24; "
         "choose a problem that comes there\n"
+        "one way only: PTX line 15 never goes to PTX line 16 (depends on the block (64, 1, 1))\n"
     )
 
 
@@ -169,7 +171,8 @@ def test_json_is_the_verdict(folder) -> None:
         "unexplored",
     }
     assert value["verdict"] == "findings" and value["causes"] == [[0]]
-    assert value["coverage"] == {"reached": 13, "present": 13, "missed": [], "branches": [0, 0]}
+    rest = {"missed": [], "branches": [0, 0], "one_way": [], "idle": []}
+    assert value["coverage"] == {"reached": 13, "present": 13} | rest
     finding = value["findings"][0]
     assert finding["rule"]["id"] == "race" and finding["message"] == "nothing orders the second after the first"
     assert [Path(step["where"]).name for step in finding["steps"]] == ["turned.py:13", "turned.py:10"]

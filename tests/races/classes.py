@@ -119,7 +119,13 @@ CLASSES: dict[int, tuple[Case, ...]] = {
     12: (_case(kernels.lapped_waiter, [4], "mbarrier-lapped", "slot.full.wait()", "slot.full.arrive()"),),
     13: (
         _case(p.one_phase, [LONG, 4], "deadlock", "empty: phase 4 lacks 32 of 32 arrivals", "empty.wait("),
-        _case(p.second_tile, [LONG, 2, 3], "fault", "got more arrivals than its phase has", "full.arrive_expect_tx("),
+        _case(
+            p.second_tile,
+            [LONG, 2, 3],
+            "fault",
+            "got an arrival for a phase that has all of its arrivals",
+            "full.arrive_expect_tx(",
+        ),
     ),
     14: (
         _case(p.expected_twice, [BOX], "deadlock", "full: phase 0 lacks 4,096 bytes", "full.wait(0)"),
@@ -127,7 +133,13 @@ CLASSES: dict[int, tuple[Case, ...]] = {
     ),
     15: (
         _case(p.all_arrive, [WORDS], "deadlock", "ready: phase 31 was ended by", "ready.wait(0)"),
-        _case(q.arrives_too_often, [WORDS], "fault", "got more arrivals than its phase has pending", "ready.arrive()"),
+        _case(
+            q.arrives_too_often,
+            [WORDS],
+            "fault",
+            "got an arrival for a phase that has all of its arrivals",
+            "ready.arrive()",
+        ),
     ),
     16: (_case(kernels.peer, [WORDS], "exit-early", "ld(Pointer(", grid=2),),
     17: (
@@ -204,7 +216,7 @@ MORE: tuple[Case, ...] = (
     _case(global_kernels.same_address, [WORDS], "grid-race", "= ctaid.x", "= ctaid.x", grid=2),
     _case(p.odd_pair, [BOX, 1], "deadlock", "full: phase 0 lacks 1 of 2 arrivals", "full.wait(0)", grid=2),
     _case(p.written_operands, [FLOATS], "race", "wgmma.mma(", "st(starts[0] + tid.x, 0)", ordered=False),
-    _case(q.expected_too_little, [BOX], "deadlock", "2,048 bytes that none expected", "full.wait(0)"),
+    _case(q.expected_too_little, [BOX], "deadlock", "2,048 bytes too many", "full.wait(0)"),
     _case(q.expected_by_two, [BOX], "deadlock", "full: phase 0 lacks 4,096 bytes", "full.wait(0)"),
     _case(
         q.peer_uninitialised,
@@ -223,7 +235,7 @@ MORE: tuple[Case, ...] = (
     _case(q.alternate_warps, [2], "barrier-count", "bar.sync(1, 64)", "bar.arrive(1, 64)"),
     _case(q.never_initialised, [WORDS], "fault", "is not initialised: run mbarrier.init there", "ready.arrive()"),
     _case(q.peer_as_own, [WORDS], "fault", "reaches the CTA's own: use .shared::cluster", "mbarrier.arrive", grid=2),
-    _case(q.bytes_for_the_peer, [BOX], "deadlock", "and has 4,096 bytes that none expected", "full.wait(0)", grid=2),
+    _case(q.bytes_for_the_peer, [BOX], "deadlock", "and has 4,096 bytes too many", "full.wait(0)", grid=2),
     _case(q.misaligned_bytes, [WORDS, 40], "fault", "the size is 40; expected a multiple of 16 bytes", "tma.copy("),
     _case(q.misaligned_box, [TensorMap(BOX, (32, 32))], "fault", "expected a multiple of 128", "tma.load(tile.at("),
     _case(

@@ -18,6 +18,7 @@ from warpwright.lang import (
     ld,
     loop,
     mbarrier,
+    nctaid,
     role,
     setmaxnreg,
     smem,
@@ -238,6 +239,30 @@ def poll_flag(x: Global[u32], *, right: bool = False) -> None:
             bar.sync(1, 64)
         with If(elect_one()):
             st(flag, 1, sem="volatile")
+
+
+@kernel("sm_90a", threads=64)
+def grid_barrier(count: Global[u32], *, right: bool = False) -> None:
+    """A barrier of the grid whose last arrival resets the count before the other CTAs have read it."""
+    with If(tid.x == 0):
+        fence.acq_rel("gpu")
+        ticket = atom.add(count, 1)
+        if not right:
+            with If(ticket == nctaid.x - 1):
+                st(count, 0, sem="relaxed", scope="gpu")
+        for _ in loop():
+            Break(when=ld(count, sem="acquire", scope="gpu") == nctaid.x)
+    bar.sync()
+
+
+@kernel("sm_90a", threads=64)
+def numbers_differ(x: Global[u32], *, right: bool = False) -> None:
+    """Two warps wait at barriers of different numbers."""
+    with If(warp.id == 0):
+        bar.sync(1, 64)
+    with If(warp.id == 1):
+        bar.sync(1 if right else 2, 64)
+    x[tid.x] = 1
 
 
 @kernel("sm_90a", threads=32)

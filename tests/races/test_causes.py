@@ -20,7 +20,8 @@ from tests.vgpu.helpers import text
 from warpwright.report.findings import verdict_lines
 from warpwright.report.launches import markdown_of
 from warpwright.run.session import Launched
-from warpwright.vgpu.checks.findings import Coverage, Finding, Step, Verdict, causes
+from warpwright.vgpu.checks.coverage import Coverage
+from warpwright.vgpu.checks.findings import Finding, Step, Verdict, causes
 from warpwright.vgpu.checks.rules import RULES
 
 # kernel, its edit: findings of the PTX without source lines, and the rules of the first finding of each cause

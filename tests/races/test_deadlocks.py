@@ -23,7 +23,10 @@ ARGUMENTS: dict[str, tuple[list[Any], int]] = {
     "unreleased_stage": ([5], 1),
     "short_loop": ([4], 1),
     "arrive_after_cluster_sync": ([WORDS], 2),
+    "grid_barrier": ([WORDS], 2),
 }
+
+VOLATILE = 'sem="volatile"'
 
 # kernel: role and wait of each step, the lines of the message, the repair
 CASES: dict[str, tuple[list[str], list[str], str]] = {
@@ -68,7 +71,7 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
     "unexpected_bytes": (
         ["kernel waits for phase 0 (parity 0) of full"],
         [
-            "full: phase 0 lacks 1 of 2 arrivals after full.arrive(), and has 4,096 bytes that none expected"
+            "full: phase 0 lacks 1 of 2 arrivals after full.arrive(), and has 4,096 bytes too many"
             "; no thread that could still run arrives at it"
         ],
         "expect the 4,096 bytes at full (mbarrier.arrive.expect_tx) in their phase",
@@ -126,7 +129,24 @@ CASES: dict[str, tuple[list[str], list[str], str]] = {
     "poll_flag": (
         ["poll runs in circles", "publish waits at barrier 1"],
         [],
-        "write what the loop tests from a thread that does not wait for this one",
+        f"let publish (st(flag, 1, {VOLATILE})) write what the loop at poll (Break(when=ld(flag, {VOLATILE}) != 0)) "
+        "tests before publish (bar.sync(1, 64)) waits for the loop",
+    ),
+    "grid_barrier": (
+        ["kernel runs in circles", "kernel waits at barrier 0"],
+        [],
+        'keep the value that the loop at Break(when=ld(count, sem="acquire", scope="gpu") == nctaid.x) waits for until '
+        'all threads that poll have read it: ticket = atom.add(count, 1) and st(count, 0, sem="relaxed", scope="gpu") '
+        "changed it, and no thread that can still run does so again",
+    ),
+    "numbers_differ": (
+        ["kernel waits at barrier 1", "kernel waits at barrier 2"],
+        [
+            "barrier 1 (32 of 64 threads have arrived); no thread that could still run arrives at it",
+            "barrier 2 (32 of 64 threads have arrived); no thread that could still run arrives at it",
+        ],
+        "let warp 0 and warp 1 execute the same barrier: one waits at barrier 1, the other at barrier 2, and neither "
+        "has all its threads",
     ),
 }
 
@@ -153,7 +173,7 @@ def test_the_finding_explains_a_deadlock(name: str) -> None:
     found = _deadlock(_check(name, right=False))
     assert [f"{step.role} {step.what}" for step in found.steps] == steps
     assert _message_lines(found.message) == message
-    assert found.rule.repair == repair
+    assert _message_lines(found.rule.repair) == [repair]
 
 
 PUBLISHED: dict[str, tuple[list[Any], int, str]] = {
@@ -173,7 +193,7 @@ PUBLISHED: dict[str, tuple[list[Any], int, str]] = {
         [WORDS],
         1,
         "let one thread arrive at ready (elect_one), or initialise it with the number of threads that arrive: each "
-        "lane ended a phase of 1",
+        "lane ended a phase of 1 arrival",
     ),
 }
 

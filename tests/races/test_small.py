@@ -143,7 +143,6 @@ def test_a_finding_reads_as_one_text() -> None:
         "  first: kernels.py `ld.shared.u32` (kernel, CTA (0, 0, 0), thread 0)\n"
         "  second: kernels.py `st.shared.u32` (kernel, CTA (0, 0, 0), thread 63)\n"
         "  nothing orders the second after the first\n"
-        "  repair: let the second wait for the first: an arrive (of an asynchronous operation: its commit) on an "
-        "mbarrier after the first and a wait for that phase before the second, or a barrier between them "
-        "(PTX ISA 8.9.4)"
+        "  repair: put a barrier of both threads between the two (bar.sync), or let the thread of the first arrive on "
+        "an mbarrier after it, and the thread of the second wait for that phase before it (PTX ISA 8.9.4)"
     )

@@ -10,7 +10,8 @@ from tests.vgpu.helpers import text
 from warpwright.report.launches import kernel_rows, launch_lines, markdown_of
 from warpwright.run.devices import device
 from warpwright.run.session import Launched, Session
-from warpwright.vgpu.checks.findings import Coverage, Finding, Verdict
+from warpwright.vgpu.checks.coverage import Coverage
+from warpwright.vgpu.checks.findings import Finding, Verdict
 from warpwright.vgpu.checks.rules import RULES
 
 RACE = "st.global.u32 [%a0], %t; ret;"

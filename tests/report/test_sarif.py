@@ -10,7 +10,8 @@ import pytest
 from tests.report.sarif_schema import SCHEMA
 from warpwright.report.findings import location_of, locations_of, verdict_lines
 from warpwright.report.sarif import sarif_of
-from warpwright.vgpu.checks.findings import Coverage, Finding, Step, Verdict
+from warpwright.vgpu.checks.coverage import Coverage
+from warpwright.vgpu.checks.findings import Finding, Step, Verdict
 from warpwright.vgpu.checks.rules import RULES
 
 

@@ -111,7 +111,7 @@ def _compute(
     right: int | None = None,
     layout: str = "bhsd",
 ) -> tuple[Tensor, Tensor]:
-    """Returns the result and the log-sum-exp; ``left`` and ``right`` are the window."""
+    """Computes attention; returns the result and the log-sum-exp. ``left`` and ``right`` bound the window of keys."""
     window = None if left is None and right is None else (left, right)
     found: tuple[Tensor, Tensor] = forward.attention(
         q, k, v, causal=causal, scale=scale, window=window, layout=layout, return_lse=True
@@ -172,7 +172,7 @@ def _compute_below_autograd(keys: DispatchKeySet) -> Callable[..., tuple[Tensor,
 
 
 def _record(q: Tensor, k: Tensor, v: Tensor, options: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-    """Returns the result of a call whose gradients are recorded, and puts the call into the memo."""
+    """Runs a call whose gradients autograd records, puts the call into the memo, and returns the result."""
     found: tuple[Tensor, Tensor] = AttentionFunction.apply(_compute, options, q, k, v)
     _put((q, k, v), ("recorded", *_options(*options)), lambda given: apply_unchecked(_compute, options, *given))
     return found

@@ -39,7 +39,8 @@ attention_varlen = torch.ops.warpwright.attention_varlen.default
 
 
 class Operator(type(torch.ops.warpwright.attention_varlen)):  # type: ignore[misc]
-    """``torch.ops.warpwright.attention_varlen``; calls of the memo run without torch's dispatcher (`dispatch`)."""
+    """The operator ``torch.ops.warpwright.attention_varlen``. A call with known shapes runs from the memo, without
+    torch's dispatcher (`dispatch`)."""
 
     def __call__(
         self,

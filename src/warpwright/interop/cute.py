@@ -122,7 +122,8 @@ _decode_param_tensor = TVMFFIFunctionBuilder.decode_param_tensor
 
 
 def _decode(builder: Any, block: Any, param: Any, *args: Any) -> Any:
-    """Tensors of the host pass as the GPU's: the check of the device type compares the expected type with itself."""
+    """Let the host code accept tensors in host memory: its check of the device type compares the expected type with
+    itself."""
     expected = param.dlpack_device_type
     with mock.patch.object(builder, "load_dltensor_device_type", lambda tensor: builder.i32(expected)):
         return _decode_param_tensor(builder, block, param, *args)

@@ -98,7 +98,7 @@ class Calls:
         self.raise_in_ffi = ctypes.CDLL(find_libtvm_ffi()).TVMFFIErrorSetRaisedFromCStr
 
     def functions(self) -> Functions:
-        """Returns the calls as functions of C."""
+        """Returns C function pointers for the calls."""
         return Functions(*(kind(self._guard(getattr(self, name))) for name, kind in _CALLS.items()))
 
     def _guard(self, call: Callable[..., int | None]) -> Callable[..., int]:
@@ -208,7 +208,7 @@ def _fatbin(binary: int) -> bytes:
 
 
 def _size(header: bytes) -> int:
-    """Returns the bytes of a fatbin: those of its header, and those that follow."""
+    """Returns the size of a fatbin in bytes: its header and the content that the header announces."""
     return int.from_bytes(header[6:8], "little") + int.from_bytes(header[8:16], "little")
 
 

@@ -73,8 +73,8 @@ class Memory:
                 self._add(tensors[at])
 
     def arrays(self) -> list[Bytes]:
-        """Returns the memory and the allocations of the driver; if some of it may hold addresses, also the memory of
-        all tensors of the program."""
+        """Returns the arrays that a launch may reach, allocations of the driver included; if one may contain addresses,
+        also all tensors of the program."""
         for tensor in living() if self.tables else ():
             self._add(tensor)
         return [*self.storages.values(), *allocations_of_process()]

@@ -126,7 +126,7 @@ class Launcher:
 
     @cached_property
     def entry(self) -> Entry:
-        """The kernel in the PTX of Triton's cache."""
+        """The kernel, parsed from the PTX that Triton has cached."""
         name = self.metadata.name
         path = get_cache_manager(self.metadata.hash).get_file(f"{name}.ptx")
         if path is None:
@@ -177,7 +177,8 @@ class Launcher:
 
 
 def _predict(call: Callable[[], Any], *, quantiles: Sequence[float] = (0.5,), **_: Any) -> list[float]:
-    """Returns the predicted milliseconds of the launches of ``call``, for each quantile; Triton keeps this function."""
+    """Returns the predicted milliseconds of the launches of ``call``, once for each quantile, as Triton's benchmark
+    function does."""
     session = triton.runtime.driver.active.session
     asked, first, session.profile = session.profile, len(session.launches), True
     try:
@@ -224,13 +225,13 @@ def _descriptor(value: Any, meta: dict[str, Any] | None, memory: Memory) -> list
 
 
 def _of_images(value: Any) -> dict[str, Any]:
-    """Returns what a TensorMap takes of a TensorDescriptorIm2Col besides."""
+    """Returns the further arguments of a TensorMap for a TensorDescriptorIm2Col."""
     corners = value.pixel_box_lower_corner, value.pixel_box_upper_corner
     return {"element_strides": value.element_strides or [1] * len(value.shape), "corners": corners}
 
 
 def _from(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """Returns the memory from a tensor's first element to the end of its storage, as bytes."""
+    """Returns a tensor's memory, from its first element to the end of its storage, as an array of bytes."""
     return whole(tensor)[tensor.storage_offset() * tensor.element_size() :]
 
 

@@ -1,4 +1,4 @@
-"""A program of CUDA C++ as a process whose CUDA runtime is `runtime.c`, and the loop that answers it."""
+"""Runs a program of CUDA C++ as a process whose CUDA runtime is `runtime.c`, and answers the calls of that runtime."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def find_program(name: str) -> Path:
 
 
 def environment(link: int, memory: int) -> dict[str, str]:
-    """Returns the environment of a program that finds the runtime and its two open files."""
+    """Returns the environment of a program: it finds the CUDA runtime there, its socket ``link`` and its ``memory``."""
     version = f"-Wl,--version-script={HERE / 'runtime.map'}"
     runtime = build(HERE / "runtime.c", RUNTIME, f"-Wl,-soname,{RUNTIME}", version, "-ldl")
     folders = [str(runtime.parent), str(driver().parent), os.environ.get("LD_LIBRARY_PATH", "")]

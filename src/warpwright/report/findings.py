@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from warpwright.ptx.names import kernel_name
 from warpwright.report.format import base_name
-from warpwright.vgpu.checks.findings import Finding, Step, Verdict, causes, note_lines
+from warpwright.vgpu.checks.findings import CONSEQUENCE, STOPS, Finding, Step, Verdict, causes, note_lines
 from warpwright.vgpu.checks.hang import page_lines
 
 __all__ = ["Location", "location_of", "locations_of", "shorten_paths", "verdict_lines"]
@@ -68,13 +68,16 @@ def verdict_lines(verdict: Verdict, source: Path | None = None, command: str = "
         if finding.seed:
             replay = f"{command} --seed {finding.seed}" if command else f"seed={finding.seed}"
             yield f"   [bold]Replay:[/bold] {escape(replay)}"
-        repair = escape(shorten_paths(finding.rule.repair))
-        yield f"   [bold]Repair:[/bold] {repair} [dim](PTX ISA {finding.rule.section})[/dim]"
+        if number > 1 and finding.rule.id in STOPS:
+            yield f"   {CONSEQUENCE}"
+        if finding.rule.repair:
+            repair = escape(shorten_paths(finding.rule.repair))
+            yield f"   [bold]Repair:[/bold] {repair} [dim](PTX ISA {finding.rule.section})[/dim]"
     if verdict.reasons:
         yield ""
         yield from (f"[yellow]Incomplete:[/yellow] {escape(shorten_paths(reason))}" for reason in verdict.reasons)
     yield from (f"[dim]{escape(line)}[/dim]" for line in verdict.unexplored)
-    yield from (f"[dim]{escape(shorten_paths(line))}[/dim]" for line in note_lines(verdict.notes))
+    yield from (f"[dim]{escape(shorten_paths(line))}[/dim]" for line in (*verdict.untaken, *note_lines(verdict.notes)))
 
 
 def _others(finding: Finding, others: Sequence[Finding]) -> Iterator[str]:

@@ -26,12 +26,17 @@ def sarif_of(verdicts: Sequence[Verdict], version: str, source: Path | None = No
     ``source`` is the PTX file, for PTX without line information of another source. Files below ``root`` (default: the
     working directory) have relative URIs. The location of a result is the later of its accesses, of a deadlock its
     first wait; the others are related locations, and all of them, in order, are the code flow. The reasons of an
-    incomplete verdict are notifications of the run, and the run has then not succeeded.
+    incomplete verdict are notifications of the run, and the run has then not succeeded; branches that went one way
+    only are notifications too, of level "note".
     """
     base = (Path.cwd() if root is None else root).resolve()
     driver = {"name": "warpwright", "semanticVersion": version, "rules": [_rule(rule) for rule in RULES.values()]}
     reasons = dict.fromkeys(reason for verdict in verdicts for reason in verdict.reasons)
-    notes = [{"level": "warning", "message": {"text": reason}} for reason in reasons]
+    notes = [_notification("warning", reason) for reason in reasons]
+    unused = dict.fromkeys(text for verdict in verdicts for text in verdict.coverage.idle)
+    one_way = dict.fromkeys(way for verdict in verdicts for way in verdict.coverage.one_way)
+    untaken = [_notification("note", text) for text in unused]
+    untaken += [_notification("note", str(way), location_of(way.where, source), base) for way in one_way]
     found = dict.fromkeys(
         (finding, verdict.kernel, level)
         for verdict in verdicts
@@ -40,18 +45,25 @@ def sarif_of(verdicts: Sequence[Verdict], version: str, source: Path | None = No
     )
     run = {
         "tool": {"driver": driver},
-        "invocations": [{"executionSuccessful": not notes, "toolExecutionNotifications": notes}],
+        "invocations": [{"executionSuccessful": not notes, "toolExecutionNotifications": notes + untaken}],
         "originalUriBaseIds": {"SRCROOT": {"uri": f"{base.as_uri()}/"}},
         "results": [_result(*each, source, base) for each in found],
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
+def _notification(level: str, text: str, found: Location | None = None, base: Path | None = None) -> Json:
+    notification: Json = {"level": level, "message": {"text": shorten_paths(text)}}
+    if found is not None and base is not None:
+        notification["locations"] = [{"physicalLocation": _physical(found, base)}]
+    return notification
+
+
 def _rule(rule: Rule) -> Json:
     return {
         "id": rule.id,
         "shortDescription": {"text": _sentence(rule.title)},
-        "help": {"text": f"{_sentence(rule.repair)} See PTX ISA {rule.section}."},
+        "help": {"text": f"{_sentence(rule.repair or 'the message says what to change')} See PTX ISA {rule.section}."},
         "helpUri": MANUAL,
         "defaultConfiguration": {"level": "error"},
     }
@@ -64,7 +76,8 @@ def _sentence(text: str) -> str:
 
 
 def _result(finding: Finding, kernel: str, level: str, source: Path | None, base: Path) -> Json:
-    parts = [finding.rule.title, shorten_paths(finding.message), f"Repair: {shorten_paths(finding.rule.repair)}"]
+    parts = [finding.rule.title, shorten_paths(finding.message)]
+    parts += [f"Repair: {shorten_paths(finding.rule.repair)}"] * bool(finding.rule.repair)
     parts += [f"Evidence that it is kept: {finding.evidence}"] * bool(finding.evidence)
     parts += [f"seen in the schedule of seed {finding.seed}"] * bool(finding.seed)
     text = " ".join(map(_sentence, parts))

@@ -21,7 +21,8 @@ from warpwright.run.devices import resolve
 from warpwright.run.exploration import Exploration
 from warpwright.run.launch import Entry, check_host, check_limit, prepare_launch
 from warpwright.vgpu import Device as VirtualDevice
-from warpwright.vgpu.checks.findings import Coverage, Finding, Verdict
+from warpwright.vgpu.checks.coverage import Coverage, merge_coverages
+from warpwright.vgpu.checks.findings import Finding, Verdict
 from warpwright.vgpu.checks.rules import RULES
 from warpwright.vgpu.checks.sync_order import has_choice
 from warpwright.vgpu.checks.watcher import Watcher
@@ -140,8 +141,8 @@ def _run_schedules(
             coverage = Coverage(0, _count_instructions(entry.function.body), ())
             return Verdict(entry.name, device, (), coverage, (str(error),))
         if reached is not None:
-            np.maximum(watcher.entered, reached, out=watcher.entered)
-        reached = watcher.entered
+            np.maximum(watcher.reach.marks, reached, out=watcher.reach.marks)
+        reached = watcher.reach.marks
         verdict = watcher.verdict(device, error)
         partial_coverage = error is None and seed != seeds[0]  # reasons: lines that no schedule reached yet
         verdicts[seed] = replace(verdict, reasons=()) if partial_coverage else verdict
@@ -213,11 +214,7 @@ def _count_instructions(block: nodes.Block | None) -> int:
 
 def merge_verdicts(name: str, verdicts: Sequence[Verdict]) -> Verdict:
     """Returns one verdict called ``name`` on launches of one device; equal findings and reasons appear once."""
-    parts = [verdict.coverage for verdict in verdicts]
-    missed = dict.fromkeys(where for part in parts for where in part.missed)
-    gone, ways = (sum(part.branches[i] for part in parts) for i in range(2))
-    reached, present = sum(part.reached for part in parts), sum(part.present for part in parts)
-    coverage = Coverage(reached, present, tuple(missed), (gone, ways))
+    coverage = merge_coverages([(verdict.kernel, verdict.coverage) for verdict in verdicts])
     findings = dict.fromkeys(finding for verdict in verdicts for finding in verdict.findings)
     notes = dict.fromkeys(note for verdict in verdicts for note in verdict.notes)
     reasons = dict.fromkeys(reason for verdict in verdicts for reason in verdict.reasons)

@@ -12,7 +12,8 @@ from warpwright.gpu import Device
 from warpwright.run.check import check, merge_verdicts
 from warpwright.run.launch import Entry, launch
 from warpwright.run.profile import profile
-from warpwright.vgpu.checks.findings import Coverage, Finding, Verdict
+from warpwright.vgpu.checks.coverage import Coverage
+from warpwright.vgpu.checks.findings import Finding, Verdict
 from warpwright.vgpu.checks.rules import RULES
 
 __all__ = ["Launched", "Session"]

@@ -211,7 +211,8 @@ def test_setmaxnreg_of_one_warp() -> None:
 def test_reports_of_notes() -> None:
     found = verdict(WRITTEN + "bar.sync 0;" + SEND.format(fence=FENCE), threads=32)
     assert str(found).splitlines()[1:] == [
-        "note proxy-fence at PTX line 18 and PTX line 19: the fence is behind the barrier, in the second's thread; "
+        "note proxy-fence at PTX line 18 and PTX line 19: the fence.proxy.async comes after the barrier, in the thread "
+        "of the second; "
         f"{EVIDENCE['late fence']}"
     ]
     data = json.loads(json.dumps(found.as_dict()))

@@ -204,17 +204,26 @@ def test_misuse_is_refused() -> None:
     start = "mbarrier.init.shared.b64 [bar], 1; mbarrier.arrive.expect_tx.shared.b64 _, [bar], 32;"
     after = "phase 0, 0 of 1 arrivals and 32 bytes pending"
     assert_misuse(
-        "mbarrier.arrive.shared.b64 _, [bar];", f"{more} ({after}); raise its count, or drop an arrival.", start=start
+        "mbarrier.arrive.shared.b64 _, [bar];",
+        f"{WHERE} got an arrival for a phase that has all of its arrivals ({after}); wait for the end of the phase "
+        "before the next arrival, or raise its count.",
+        start=start,
     )
     closes = "would complete its phase, which an arrival with .noComplete must not; arrive without it."
     assert_misuse("mbarrier.arrive.noComplete.shared.b64 %d1, [bar], 2;", f"{WHERE} ({fields}) {closes}")
 
 
-@pytest.mark.parametrize(("code", "sign"), [("expect_tx", 1), ("complete_tx", -1)])
-def test_bytes_out_of_range_are_refused(code: str, sign: int) -> None:
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        ("expect_tx", f"2 of 2 arrivals and {MOST} bytes pending"),
+        ("complete_tx", f"2 of 2 arrivals pending, {MOST} bytes too many"),
+    ],
+)
+def test_bytes_out_of_range_are_refused(code: str, fields: str) -> None:
     start = f"mbarrier.init.shared.b64 [bar], 2; mbarrier.{code}.relaxed.cta.shared.b64 [bar], {MOST};"
     assert_misuse(f"mbarrier.{code}.relaxed.cta.shared.b64 [bar], 1;",
-           f"{WHERE} (phase 0, 2 of 2 arrivals and {sign * MOST} bytes pending) would leave the range of its "
+           f"{WHERE} (phase 0, {fields}) would leave the range of its "
                f"transaction "
            "count, +-1048575 bytes.", start=start)  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The compiler that Triton expects beside a driver: none, since Triton's own for CUDA compiles for a virtual GPU."""
+"""The compiler that Triton expects in a backend: empty, since Triton's CUDA backend compiles for a virtual GPU."""
 
 from __future__ import annotations
 

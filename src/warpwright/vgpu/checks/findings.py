@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from warpwright.vgpu.checks.coverage import Coverage, coverage_lines
 from warpwright.vgpu.checks.hang import Hang, page_lines
 from warpwright.vgpu.checks.steps import Step
 
-__all__ = ["Coverage", "Finding", "Rule", "Step", "Verdict", "causes", "note_lines"]
+__all__ = ["CONSEQUENCE", "STOPS", "Finding", "Rule", "Step", "Verdict", "causes", "note_lines"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Finding:
 
     @property
     def lines(self) -> tuple[str, frozenset[tuple[str, str]]]:
-        """The rule, and the lines of the steps; of a deadlock only the line where it begins."""
+        """The rule and the lines of the steps: equal findings have the same; of a deadlock only its first line."""
         steps = self.steps[:1] if self.rule.id == "deadlock" else self.steps
         return self.rule.id, frozenset((step.where, step.opcode) for step in steps)
 
@@ -53,8 +54,12 @@ class Finding:
         lines = [f"{self.rule.id}: {self.rule.title}", *(f"  {line}" for line in told)]
         lines += [f"  evidence that it is kept: {self.evidence}"] * bool(self.evidence)
         lines += [f"  in the schedule of seed {self.seed}; to run it again: seed={self.seed}"] * bool(self.seed)
-        return "\n".join([*lines, f"  repair: {self.rule.repair} (PTX ISA {self.rule.section})"])
+        lines += [f"  repair: {self.rule.repair} (PTX ISA {self.rule.section})"] * bool(self.rule.repair)
+        return "\n".join(lines)
 
+
+STOPS = ("deadlock", "fault")  # what ends a run
+CONSEQUENCE = "the findings above are of the same run and may be its cause: mend them first"
 
 # Rules that one missing order between two places breaks, the one that names the cause first.
 _ORDER = ("tmem-registers", "race", "tmem-freed", "grid-race", "mbarrier-lapped")
@@ -91,17 +96,6 @@ def causes(findings: Sequence[Finding]) -> list[list[int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
-    """Instructions that were reached, of those there are; ``missed``: lines with barriers, fences or accesses that were
-    not, so that nothing is known of them. ``branches``: directions that conditional branches took, of two each."""
-
-    reached: int
-    present: int
-    missed: tuple[str, ...]
-    branches: tuple[int, int] = (0, 0)
-
-
-@dataclass(frozen=True, slots=True)
 class Verdict:
     """The verdict on a launch.
 
@@ -127,9 +121,15 @@ class Verdict:
 
     @property
     def reach(self) -> str:
-        """How many instructions were reached, in words; "" for a launch that was not checked."""
-        reached, present = self.coverage.reached, self.coverage.present
-        return f"; {reached:,} of {present:,} instructions reached" if present else ""
+        """How much was reached, in words; "" for a launch that was not checked. Directions of branches count only
+        without findings, which are to be mended first."""
+        coverage = replace(self.coverage, branches=(0, 0)) if self.findings else self.coverage
+        return f"; {coverage}" if coverage.present else ""
+
+    @property
+    def untaken(self) -> tuple[str, ...]:
+        """Lines of text on directions that were not taken; () with findings."""
+        return () if self.findings else tuple(coverage_lines(self.coverage))
 
     @property
     def schedules(self) -> str:
@@ -155,8 +155,9 @@ class Verdict:
 
     def __str__(self) -> str:
         head = f"{self.kernel} on {self.device}: {self.kind}{self.reach}{self.schedules}"
-        told = (_cause_text([self.findings[at] for at in cause]) for cause in causes(self.findings))
-        return "\n".join([head, *told, *self.reasons, *self.unexplored, *note_lines(self.notes)])
+        groups = [[self.findings[at] for at in cause] for cause in causes(self.findings)]
+        told = (_cause_text(group, number > 0) for number, group in enumerate(groups))
+        return "\n".join([head, *told, *self.reasons, *self.unexplored, *self.untaken, *note_lines(self.notes)])
 
 
 def note_lines(notes: Sequence[Finding]) -> Iterator[str]:
@@ -177,6 +178,8 @@ def _as_dict(finding: Finding) -> dict[str, Any]:
     return {key: value for key, value in data.items() if value or key not in ("hang", "evidence")}
 
 
-def _cause_text(findings: Sequence[Finding]) -> str:
+def _cause_text(findings: Sequence[Finding], follows: bool) -> str:
+    """Returns the text of a cause; ``follows``: others come before it."""
     more = len(findings) - 1
-    return f"{findings[0]}\n  and {more} more of this cause" if more else str(findings[0])
+    lines = [str(findings[0]), *[f"  and {more} more of this cause"] * bool(more)]
+    return "\n".join(lines + [f"  {CONSEQUENCE}"] * (follows and findings[0].rule.id in STOPS))

@@ -145,8 +145,9 @@ def _state(barrier: Barrier) -> Iterator[str]:
     yield f"{barrier.name}: offset 0x{barrier.offset:x} of {cta_text([barrier.cta])}{init}"
     lacks = [f"{barrier.pending} of {barrier.expected} arrivals"] * bool(barrier.pending)
     lacks += [f"{barrier.bytes:,} bytes"] * (barrier.bytes > 0)
-    lacks += [f"an expectation of {-barrier.bytes:,} bytes that came"] * (barrier.bytes < 0)
-    yield f"phase {barrier.phase} is open; it lacks {' and '.join(lacks)}"
+    states = [f"lacks {' and '.join(lacks)}"] * bool(lacks)
+    states += [f"has {-barrier.bytes:,} bytes too many"] * (barrier.bytes < 0)
+    yield f"phase {barrier.phase} is open; it {' and '.join(states)}"
     for number, end in enumerate(barrier.ends, barrier.phase - len(barrier.ends)):
         if number == barrier.phase - 1:
             yield f"phase {number} was ended by {_code(end)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +22,19 @@ from warpwright.vgpu.checks.memory.accesses import ENGINE, WRITE, Accesses, Acqu
 from warpwright.vgpu.checks.memory.cells import Cells
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES, Footprints
 from warpwright.vgpu.checks.memory.globals import Judged
+from warpwright.vgpu.checks.missing import (
+    FENCED_LATE,
+    LAPPED,
+    SERVED,
+    TENSOR_CORE,
+    UNORDERED,
+    Missing,
+    count_text,
+    missing,
+    not_fenced,
+    too_narrow,
+)
+from warpwright.vgpu.checks.order.access_kinds import CTA
 from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, Named, Operation, Whole
 from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, Snapshot
 from warpwright.vgpu.checks.order.contexts import Contexts
@@ -278,7 +291,7 @@ class Knowledge:
         self.arrive(mbarrier, inst, -1, clock, count, 0, nbytes)
 
     def _witness_waits(self, mbarrier: Mbarrier, committer: int, knows: NDArray[np.uint32]) -> None:
-        """A commit arrives: the end of the phase comes after all waits that its thread knew of when it committed."""
+        """A commit arrives: the phase that it ends is later than every wait that its thread knew of at the commit."""
         mbarrier.commit(knows)
         waits, first = self.uncommitted[committer // 32], committer - committer % 32
         column, value = np.array([mbarrier.column]), np.array([mbarrier.phase + 1])
@@ -290,17 +303,6 @@ class Knowledge:
             if known.all():
                 waits.remove(other)
 
-    def check_entry(self, lane: int, rank: int, inst: int) -> None:
-        """A lane uses shared memory of a CTA: another CTA must be known to have started."""
-        threads = 32 * self.cluster.per_cta
-        if rank == lane // threads or (lane, rank) in self.entered:
-            return
-        if self.clocks.table[GENERIC, lane, rank * threads : (rank + 1) * threads].any():
-            self.entered.add((lane, rank))
-            return
-        text = f"nothing orders the use after the start of CTA {self.cta(rank)}"
-        self.find("cluster-entry", (self.step("uses its memory", inst, lane),), text)
-
     def check_arrival(self, mbarrier: Mbarrier, knows: NDArray[np.uint32], arrival: Arrival) -> None:
         """An arrival counts for the open phase: its thread must know that the phase before has ended."""
         other = mbarrier.unknown_arrival(knows)
@@ -308,7 +310,7 @@ class Knowledge:
             first = self.step("arrives in the phase before", other.inst, other.lane)
             second = self.step("arrives", arrival.inst, arrival.lane)
             where = self.names.places[int(self.accesses.rows["inst"][mbarrier.init])]
-            text = f"the mbarrier counts {mbarrier.expected} arrivals a phase ({where})"
+            text = f"the mbarrier counts {count_text(mbarrier.expected, 'arrival')} a phase ({where})"
             self.find("mbarrier-count", (first, second), text)
         mbarrier.arrivals[arrival.lane] = arrival
 
@@ -325,7 +327,7 @@ class Knowledge:
                 first = self.step("waits for the phase before", int(mbarrier.wait_inst[late]), late)
                 second = self.step("ends the next phase", inst, max(lane, 0))
                 evidence = EVIDENCE["spin"] if left else ""
-                self.find("mbarrier-lapped", (first, second), "the wait may find the phase gone", evidence)
+                self.find("mbarrier-lapped", (first, second), LAPPED, evidence)
 
     def touch(
         self,
@@ -400,24 +402,30 @@ class Knowledge:
         equal[late] = self._are_equal(ids[late], who[late], inst)
         served = late.copy()
         served[late] = self._are_served(ids[late], who[late])
-        proxies = "they are ordered, but the proxies differ"
-        for rule, chosen, text, evidence in (
-            ("race", late & ~equal & ~served & ~freed, "nothing orders the second after the first", ""),
-            (
-                "race",
-                served,
-                "lanes of a warp wait for one another between the two, without bar.warp.sync",
-                EVIDENCE["served"],
-            ),
-            ("tmem-freed", late & freed, "nothing orders the second after the first", ""),
-            ("race", equal, "nothing orders the two", EVIDENCE["equal"]),
-            ("proxy-fence", hidden & ~read & ~fenced, proxies, ""),
-            ("proxy-fence", hidden & read, proxies, EVIDENCE["overwrite"]),
-            ("proxy-fence", fenced, "the fence is behind the barrier, in the second's thread", EVIDENCE["late fence"]),
-            ("tcgen05-fence", missed, "they are ordered, but not for the tensor core", EVIDENCE["fence"]),
+        for rule, chosen, what, evidence in (
+            ("race", late & ~equal & ~served & ~freed, None, ""),
+            ("race", served, SERVED, EVIDENCE["served"]),
+            ("tmem-freed", late & freed, UNORDERED, ""),
+            ("race", equal, UNORDERED, EVIDENCE["equal"]),
+            ("proxy-fence", hidden & ~read & ~fenced, None, ""),
+            ("proxy-fence", hidden & read, None, EVIDENCE["overwrite"]),
+            ("proxy-fence", fenced, FENCED_LATE, EVIDENCE["late fence"]),
+            ("tcgen05-fence", missed, TENSOR_CORE, EVIDENCE["fence"]),
         ):
             for access, lane in zip(ids[chosen].tolist(), who[chosen].tolist(), strict=True):
-                self.find_pair(rule, access, inst, lane, text, evidence)
+                message, repair = what or self._missing(rule, access, lane)
+                self.find_pair(rule, access, inst, lane, message, evidence, repair)
+
+    def _missing(self, rule: str, access: int, lane: int) -> Missing:
+        """Returns what is missing between an access and one of a lane."""
+        first = self.insts[int(self.accesses.rows["inst"][access])]
+        if rule == "proxy-fence":
+            return not_fenced(first)
+        rows, refused = self.accesses.rows, self.shared_flags.refused
+        column = rows["column"][access]
+        if refused is not None and column < refused.shape[1] and refused[GENERIC, column] >= rows["value"][access]:
+            return too_narrow(CTA, grid=False, flag=True)
+        return missing(first, (int(rows["lane"][access]), lane), 32 * self.cluster.per_cta)
 
     def _are_equal(self, ids: Ids, who: Ids, inst: int) -> NDArray[np.bool_]:
         """Returns which accesses store the value that a store writes; stores whose values are unknown are doubted."""
@@ -462,20 +470,23 @@ class Knowledge:
             text = "the mbarrier lives until mbarrier.inval"
             self.find_pair("mbarrier-live", self.mbarriers[place].init, inst, lane, text)
 
-    def find_pair(self, rule: str, access: int, inst: int, lane: int, message: str, evidence: str = "") -> None:
+    def find_pair(
+        self, rule: str, access: int, inst: int, lane: int, message: str, evidence: str = "", repair: str = ""
+    ) -> None:
         """Add a finding about an earlier access and a later one."""
         rows = self.accesses.rows
         first = self.step("first", int(rows["inst"][access]), int(rows["lane"][access]))
-        self.find(rule, (first, self.step("second", inst, lane)), message, evidence)
+        self.find(rule, (first, self.step("second", inst, lane)), message, evidence, repair)
 
-    def find(self, rule: str, steps: tuple[Step, ...], message: str, evidence: str = "") -> None:
+    def find(self, rule: str, steps: tuple[Step, ...], message: str, evidence: str = "", repair: str = "") -> None:
         """Add a finding, or a note if there is evidence, once for the same instructions: a finding replaces a note. A
-        race is the same whichever access came first."""
+        race is the same whichever access came first. ``repair``: what cures this kernel, if the rule's is wider."""
         lines = [(step.where, step.opcode) for step in steps]
         key = rule, *(sorted(lines) if rule == "race" else lines)
         known = self.findings.get(key)
         if rule not in self.facts.off and (known is None or (known.evidence and not evidence)):
-            self.findings[key] = Finding(RULES[rule], steps, message, evidence=evidence)
+            found = replace(RULES[rule], repair=repair) if repair else RULES[rule]
+            self.findings[key] = Finding(found, steps, message, evidence=evidence)
 
     def step(self, what: str, inst: int, lane: int) -> Step:
         rank, thread = divmod(lane, 32 * self.cluster.per_cta)
@@ -485,45 +496,7 @@ class Knowledge:
         """Returns the coordinates of a CTA of the cluster in the grid."""
         return self.cluster.launch.cta_of(self.cluster.first, rank)
 
-    def finish(self) -> None:
-        """Finish the cluster: a CTA may exit only after it knows that uses of its memory are complete."""
-        per = self.cluster.per_cta * 32
-        for (rank, inst, lane), value in self.remote_uses.items():
-            if self.clocks.table[GENERIC, rank * per : (rank + 1) * per, lane].max() < value:
-                step = self.step("uses another CTA's memory", inst, lane)
-                self.find("exit-early", (step,), f"CTA {self.cta(rank)} may have exited by then")
-        for place, (mbarrier, phase, inst, rank) in self.remote_arrivals.items():
-            if not self._is_awaited(place, mbarrier, phase):
-                step = self.step("arrives at another CTA's mbarrier", inst, rank * per)
-                to = self.cta(place // self.cluster.shared_stride)
-                self.find("exit-early", (step,), f"CTA {to} may have exited by then: nobody there waits for the phase")
-        for place, (mbarrier, phase, inst, lane) in self.deliveries.items():
-            if place not in self.remote_arrivals and not self._is_awaited(place, mbarrier, phase):
-                step = self.step("writes shared memory", inst, lane)
-                self.find("exit-early", (step,), "the CTA exits without waiting for the copy")
-        for lane, (group, inst) in self.bulk_reads.items():
-            if self.clocks.table[GENERIC, lane, self.column("bulk read", lane)] < group:
-                step, evidence = self.step("reads shared memory", inst, lane), EVIDENCE["exit"]
-                stores = self.insts[inst]["dst"] == "global"
-                text = "the CTA exits without waiting for the copy's group"
-                self.find("exit-early", (step,), text, evidence if stores else "")
-        self._finish_warpgroups()
-
     def judged(self) -> Judged:
         """Returns what checks of the whole launch take from a cluster."""
         self.contexts.finish(self.accesses.rows["column"], self.accesses.rows["value"])
         return Judged(self.contexts, self.flags, self.at)
-
-    def _is_awaited(self, place: int, mbarrier: Mbarrier, phase: int) -> bool:
-        """Returns whether a thread of the mbarrier's CTA knows that a phase has ended."""
-        per, to = self.cluster.per_cta * 32, place // self.cluster.shared_stride
-        return bool(self.clocks.table[GENERIC, to * per : (to + 1) * per, mbarrier.column].max() >= phase)
-
-    def _finish_warpgroups(self) -> None:
-        """The warps of a warpgroup have executed the same number of setmaxnreg."""
-        for warp, changes in list(self.setmaxnregs.items()):
-            for other in self.warpgroup(warp):
-                for access in changes[len(self.setmaxnregs[other]) :]:
-                    step = self.step("changes registers", int(self.accesses.rows["inst"][access]), warp * 32)
-                    text = f"warp {other % self.cluster.per_cta} of its warpgroup exits without it"
-                    self.find("setmaxnreg", (step,), text, EVIDENCE["registers"])

@@ -45,7 +45,7 @@ _ALL = (
     ),
     Rule(
         "grid-dependency",
-        "memory that an earlier launch writes is accessed where that launch need not have ended",
+        "memory that an earlier launch writes is accessed while that launch may still run",
         "9.7.13.13",
         "put griddepcontrol.wait before the access, in the thread that makes it, or before the barrier that orders it "
         "after another thread's griddepcontrol.wait",
@@ -61,8 +61,8 @@ _ALL = (
         "mbarrier-live",
         "memory of an mbarrier is written, or initialised again, while the mbarrier lives",
         "9.7.13.15.11",
-        "put mbarrier.inval before it, in order after the last use, or move the one or the other; to use an mbarrier "
-        "again needs no second mbarrier.init, its phases go on",
+        "put mbarrier.inval before it, ordered after the last use, or give the two memory of their own; an mbarrier "
+        "that is used again needs no second mbarrier.init, its phases go on",
     ),
     Rule(
         "mbarrier-parity",
@@ -72,23 +72,22 @@ _ALL = (
     ),
     Rule(
         "mbarrier-lapped",
-        "a phase of an mbarrier may end before a thread has seen the one before it end",
+        "a phase of an mbarrier may end before a waiting thread has seen the phase before it end",
         "9.7.13.15.3",
         "let every thread that waits arrive after its wait, and let the next phase end only after that",
     ),
     Rule(
         "mbarrier-count",
-        "a thread arrives on an mbarrier and need not know that the phase before has ended: it may count for that one",
+        "an arrival on an mbarrier may count for an earlier phase: nothing orders it after the end of the phase before",
         "9.7.13.15.3",
-        "let mbarrier.init count all who arrive in a phase; and whoever arrives again waits for the end of the phase "
-        "before, or hears of it from one who has waited",
+        "let mbarrier.init count all arrivals of a phase, and let a thread that arrives again first wait for the end "
+        "of the phase before, or for a thread that has waited for it",
     ),
     Rule(
         "barrier-count",
-        "a thread arrives at a named barrier and need not know that all arrived in the round before: it may count for "
-        "that one",
+        "an arrival at a named barrier may count for the round before: nothing orders it after the end of that round",
         "9.7.13.1",
-        "let whoever comes again hear of the others first, at another barrier after this one; where one side only "
+        "let a thread that arrives again first learn that the round has ended, at another barrier; where one side only "
         "arrives (bar.arrive) and the other waits (bar.sync), two barriers in turn are enough",
     ),
     Rule(
@@ -107,7 +106,7 @@ _ALL = (
         "fault",
         "the kernel does what its device does not allow",
         "9.7",
-        "mend the instruction that is named",
+        "",  # the message of a fault says what to change
     ),
     Rule(
         "uninitialised",
@@ -125,7 +124,7 @@ _ALL = (
     ),
     Rule(
         "cluster-entry",
-        "a thread uses shared memory of another CTA that need not have started",
+        "a thread uses shared memory of another CTA that may not have started",
         "9.7.13.3",
         "put barrier.cluster.arrive and barrier.cluster.wait, in all threads of the cluster, before the first use of "
         "another CTA's memory",
@@ -145,7 +144,7 @@ _ALL = (
     ),
     Rule(
         "tmem-pair",
-        "a CTA of a pair frees tensor memory before the other need have allocated it",
+        "a CTA of a pair frees tensor memory while tcgen05.alloc of the other CTA may not have returned",
         "9.7.16.7.1",
         "put a barrier of the cluster, in both CTAs, after tcgen05.alloc and before tcgen05.dealloc",
     ),
@@ -164,7 +163,7 @@ _ALL = (
     ),
     Rule(
         "product-lost",
-        "a product in tensor memory is overwritten by the next before anyone can have read it",
+        "a product in tensor memory is overwritten by the next before a thread can have read it",
         "9.7.16.10.9",
         "let enable-input-d be true from the second product of a sum on",
     ),

@@ -29,7 +29,8 @@ class Step:
     segment: str = ""
 
     def __str__(self) -> str:
-        return f"{self.where} `{self.opcode}` ({self.role}, CTA {self.cta}, thread {self.thread})"
+        calls = f"; called at {', '.join(self.calls)}" if self.calls else ""
+        return f"{self.where} `{self.opcode}` ({self.role}, CTA {self.cta}, thread {self.thread}{calls})"
 
 
 def step_of(names: Names, what: str, inst: Inst, cta: tuple[int, int, int], thread: int) -> Step:

@@ -1,4 +1,4 @@
-"""One cluster is judged: what it did, row by row in the order in which it happened.
+"""Judges one cluster: applies all that it did, row by row, in the order in which it happened.
 
 Lane code leaves a row for every access, barrier, fence and asynchronous operation (`watch.ll`); the machine reports
 when an engine arrives on an mbarrier.

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from warpwright.errors import Deadlock, DescriptorError, DeviceError, LimitReached, UnsupportedInstruction
 from warpwright.vgpu.checks.facts import Facts
-from warpwright.vgpu.checks.findings import Coverage, Finding, Step, Verdict
+from warpwright.vgpu.checks.findings import Finding, Step, Verdict
 from warpwright.vgpu.checks.hang import Situations
 from warpwright.vgpu.checks.knowledge import MEANINGS, Knowledge, compiled_meanings
+from warpwright.vgpu.checks.lifetime import finish
 from warpwright.vgpu.checks.lock_order import LockOrder
 from warpwright.vgpu.checks.meanings import copies, maps, tensor, threads
+from warpwright.vgpu.checks.reach import Reach
 from warpwright.vgpu.checks.rules import RULES
 from warpwright.vgpu.checks.steps import step_of
 from warpwright.vgpu.checks.stream import Shared, Stream
@@ -25,7 +27,6 @@ from warpwright.vgpu.checks.stuck.deadlock import deadlock
 from warpwright.vgpu.checks.sync_order import SyncOrder
 from warpwright.vgpu.checks.text import MISTAKES, mistakes
 from warpwright.vgpu.checks.watch import follow
-from warpwright.vgpu.jit.control import ENDINGS
 from warpwright.vgpu.machine.cluster import Cluster
 from warpwright.vgpu.machine.events import Listener, Records, Rows
 from warpwright.vgpu.machine.launch import Launch
@@ -38,8 +39,9 @@ _NONE = sys.maxsize  # above the numbers of all clusters
 
 @dataclass(eq=False)
 class _EqualClusters:
-    """Clusters with equal streams. ``lowest``: the lowest that is or will be judged; ``judged``: the cluster that
-    ``findings`` are of. A lower cluster replaces them, so that the findings do not depend on which core was faster."""
+    """Clusters with equal streams, of which one is judged. ``lowest``: the lowest cluster that is or will be judged;
+    ``judged``: the cluster that ``findings`` belong to. The findings of a lower cluster replace those of a higher one:
+    so they do not depend on which core was faster."""
 
     lowest: int = _NONE
     judged: int = _NONE
@@ -49,9 +51,6 @@ class _EqualClusters:
     def covers(self, number: int) -> bool:
         """Whether the findings of another cluster are enough for a cluster."""
         return self.judged < number or (self.judged < _NONE and not self.findings)
-
-
-ASSERTFAIL = "call.__assertfail"
 
 
 class Watcher(Listener[Launch, Cluster]):
@@ -97,7 +96,7 @@ class Watcher(Listener[Launch, Cluster]):
         self.shared = Shared(self.program, collectors if self.explores else collectors[:1], follows)
         self.meanings = [MEANINGS.get(inst.name) for inst in launch.insts]
         self.compiled = compiled_meanings(self.facts)
-        self.entered = launch.marks
+        self.reach = Reach(launch, self.names)
 
     def begin(self, cluster: Cluster) -> None:
         self.streams[cluster.number] = Stream(cluster, self.shared)
@@ -138,7 +137,7 @@ class Watcher(Listener[Launch, Cluster]):
         known = Knowledge(cluster, self.facts, self.meanings, self.compiled)
         follow(known, stream.blocks(), _JUDGED if isinstance(error, LimitReached) else None)
         if error is None:
-            known.finish()
+            finish(known)
         elif isinstance(error, DeviceError | DescriptorError):
             error = error.with_traceback(None)  # its frames refer to this watcher, which refers to the error
             self.stops.setdefault(error, self._stop(known, error))
@@ -177,7 +176,7 @@ class Watcher(Listener[Launch, Cluster]):
                 reasons.append(f"stopped, with `{found.rule.id}` switched off: {error}")
             else:
                 findings.append(found)
-        coverage = self._coverage()
+        coverage = self.reach.coverage()
         if coverage.missed and error is None:
             lines = ", ".join(coverage.missed)
             reasons.append(f"not reached: {lines}; choose a problem that comes there")
@@ -205,28 +204,3 @@ class Watcher(Listener[Launch, Cluster]):
     def _step(self, what: str, inst: int) -> Step:
         """Returns a step that any thread takes."""
         return step_of(self.names, what, self.program.insts[inst], (0, 0, 0), 0)
-
-    def _failing_blocks(self) -> set[int]:
-        """Returns the numbers of the blocks that report a failed assertion, and of those that lead only there."""
-        failing: set[int] = set()
-        for block in reversed(self.program.blocks):
-            last = [inst.name for inst in block.insts[-1:]]  # none between two labels
-            leads_on = block.index + 1 in failing and not ENDINGS.keys() & last
-            if leads_on or any(inst.name == ASSERTFAIL for inst in block.insts):
-                failing.add(block.index)
-        return failing
-
-    def _coverage(self) -> Coverage:
-        """Returns the coverage. An instruction without a line is not the kernel's own: every kernel gets such an
-        end. Nor are the reports of failed assertions: no correct launch reaches them."""
-        failing = self._failing_blocks()
-        blocks = [block for block in self.program.blocks if block.index not in failing]
-        own = [(block.index, inst) for block in blocks for inst in block.insts if inst.line]
-        ways = self.entered[len(self.program.blocks) : -1].reshape(-1, 2)
-        guarded = [inst for _, inst in own if inst.guard is not None]
-        branches = [inst.index for inst in guarded if inst.name in ENDINGS]
-        skipped = {inst.index for inst in guarded if inst.name not in ENDINGS and not ways[inst.index, 0]}
-        lost = [inst for block, inst in own if not self.entered[block] or inst.index in skipped]
-        missed = dict.fromkeys(self.names.places[inst.index] for inst in lost if inst.name in MEANINGS)
-        gone = int(ways[branches].sum()), 2 * len(branches)
-        return Coverage(len(own) - len(lost), len(own), tuple(missed), gone)

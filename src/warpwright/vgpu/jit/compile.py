@@ -209,10 +209,10 @@ def _guard(lanes: Lanes, inst: Inst) -> None:
     if inst.guard is not None:
         guard = lanes.mask_of(lanes.register(inst.guard))
         mask = lanes.op(f"and i32 {mask}, {guard}")
+        others = lanes.op(f"xor i32 {lanes.block_mask}, {mask}") if lanes.watched else ""
+        record.mark_guard(lanes, inst, mask, others)
     if lanes.mask != mask:
         lanes.narrow(mask)
-    if inst.guard is not None:
-        record.mark_guard(lanes, inst, lanes.mask)
 
 
 def _skips_lanes(inst: Inst) -> bool:

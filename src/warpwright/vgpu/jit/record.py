@@ -139,8 +139,8 @@ def mark_block(lanes: Lanes) -> None:
 
 
 def mark_guard(lanes: Lanes, inst: Inst, *masks: str) -> None:
-    """Mark for which of ``masks`` some lane was active: the guard true, and for a branch the guard false. Concurrent
-    clusters only ever set marks."""
+    """Mark for which of ``masks`` some lane was active: the guard true, the guard false. Concurrent clusters only ever
+    set marks."""
     for way, mask in enumerate(masks if lanes.watched else ()):
         number, some = lanes.guards + 2 * inst.index + way, lanes.op(f"icmp ne i32 {mask}, 0")
         place = lanes.op(f"select i1 {some}, i64 {number}, i64 {lanes.sink}")

@@ -50,7 +50,7 @@ def flow_of(inst: Inst, derived: frozenset[str] = frozenset()) -> Flow:
 
 
 def derived_from(program: Program, loads: frozenset[int]) -> frozenset[str]:
-    """Returns the registers that loads fill, and all that are computed from them."""
+    """Returns the destination registers of the instructions ``loads``, and every register computed from them."""
     found, before = {register.name for load in loads for register in results(program.insts[load])}, -1
     while len(found) > before:
         before = len(found)

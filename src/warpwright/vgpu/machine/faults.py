@@ -107,15 +107,20 @@ def mbarrier(kind: str, cluster: ClusterState, rank: int, offset: int) -> str:
     where = f"the mbarrier at offset 0x{offset:x} of CTA {rank}"
     if kind == "mbarrier_invalid":
         return f"{where} is not initialised: run mbarrier.init there, and synchronise, before it is used."
-    fields = describe_word(cluster, rank, offset)
+    words = describe_word(cluster, rank, offset)
     if kind == "mbarrier_closes":
         return (
-            f"{where} ({fields}) would complete its phase, which an arrival with .noComplete must not; "
+            f"{where} ({words}) would complete its phase, which an arrival with .noComplete must not; "
             "arrive without it."
         )
+    if kind == "mbarrier_count" and not fields(cluster, rank, offset)[1]:
+        return (
+            f"{where} got an arrival for a phase that has all of its arrivals ({words}); wait for the end of the "
+            "phase before the next arrival, or raise its count."
+        )
     if kind == "mbarrier_count":
-        return f"{where} got more arrivals than its phase has pending ({fields}); raise its count, or drop an arrival."
-    return f"{where} ({fields}) would leave the range of its transaction count, +-{2**20 - 1} bytes."
+        return f"{where} got more arrivals than its phase has pending ({words}); raise its count, or drop an arrival."
+    return f"{where} ({words}) would leave the range of its transaction count, +-{2**20 - 1} bytes."
 
 
 def fields(cluster: ClusterState, rank: int, offset: int) -> tuple[int, int, int, int]:
@@ -128,4 +133,6 @@ def fields(cluster: ClusterState, rank: int, offset: int) -> tuple[int, int, int
 def describe_word(cluster: ClusterState, rank: int, offset: int) -> str:
     """Returns the fields of an mbarrier in words."""
     phase, pending, expected, tx = fields(cluster, rank, offset)
+    if tx < 0:
+        return f"phase {phase}, {pending} of {expected} arrivals pending, {-tx} bytes too many"
     return f"phase {phase}, {pending} of {expected} arrivals and {tx} bytes pending"

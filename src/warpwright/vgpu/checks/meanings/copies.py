@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from warpwright.vgpu.checks.knowledge import Knowledge, Row, meaning
+from warpwright.vgpu.checks.lifetime import check_entry
 from warpwright.vgpu.checks.memory.accesses import NEVER
 from warpwright.vgpu.checks.memory.cells import Cells
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
+from warpwright.vgpu.checks.missing import UNWRITTEN
 from warpwright.vgpu.checks.order.clocks import GENERIC
 from warpwright.vgpu.checks.rules import EVIDENCE
 from warpwright.vgpu.engines.op import Op
@@ -30,7 +32,7 @@ def copy(known: Knowledge, row: Row) -> None:
         if writes:
             known.in_flight[op.number] = known.clocks.of(known.lane(op)), writes
             for place in known.footprints.barriers(op):
-                known.check_entry(known.lane(op), place // known.cluster.shared_stride, op.inst.index)
+                check_entry(known, known.lane(op), place // known.cluster.shared_stride, op.inst.index)
                 signals(known, op, place)
 
 
@@ -60,7 +62,7 @@ def signals(known: Knowledge, op: Op, place: int) -> None:
     if not (unknown or unseen):
         mbarrier.seen_async.add(lane)
     else:
-        text, evidence = "the async proxy need not see it", "" if unknown else EVIDENCE["fence"]
+        text, evidence = "the async proxy may not see the initialisation", "" if unknown else EVIDENCE["fence"]
         known.find_pair("mbarrier-init", mbarrier.init, op.inst.index, lane, text, evidence)
 
 
@@ -69,7 +71,7 @@ def _read(known: Knowledge, op: Op, cells: Cells) -> None:
     group = known.counts.get(("bulk", lane), 0) + 1
     access = known.accesses.one(known.column("bulk read", lane), group, True, op.inst.index, lane)
     if not known.touch(known.shared, cells, lane, op.inst.index, access, write=False, engine=True):
-        known.find("uninitialised", (known.step("reads", op.inst.index, lane),), "nobody has written there")
+        known.find("uninitialised", (known.step("reads", op.inst.index, lane),), UNWRITTEN)
     known.bulk_reads[lane] = group, op.inst.index
 
 
@@ -131,8 +133,8 @@ def lane_wait(known: Knowledge, row: Row) -> None:
 
 @meaning("cp.async.mbarrier.arrive")
 def lane_arrive(known: Knowledge, row: Row) -> None:
-    """The phase in which this arrives covers the lane's copies so far and what the lane knows. Without .noinc the phase
-    waits for one arrival more: this one."""
+    """Let the phase that gets this arrival release the lane's copies so far and what the lane knows. Without .noinc the
+    phase waits for one more arrival, this one."""
     more = not known.insts[row.inst]["noinc"]
     for _ in range(row.a):
         op = known.op()
@@ -148,6 +150,6 @@ def lane_arrive(known: Knowledge, row: Row) -> None:
 
 @meaning("tcgen05.relinquish_alloc_permit", "call.vprintf", "call.__assertfail")
 def service(known: Knowledge, row: Row) -> None:
-    """A service that completes at once, without an effect on the checks."""
+    """Consume the operation of an instruction that the checks ignore."""
     for _ in range(row.a):
         known.op()

@@ -62,7 +62,7 @@ def lose(known: Knowledge, row: Row, lanes: Iterable[int]) -> None:
 
 
 def issue(known: Knowledge, row: Row, group: int) -> None:
-    """A warp issues a wgmma: a wgmma.fence must come between a use of its registers and the wgmma."""
+    """A warp issues a wgmma: check that a wgmma.fence separates it from earlier uses of its registers."""
     use, warp = known.facts.uses[row.inst], _registers(known, row.warp)
     warp.written.update(dict.fromkeys(use.d, (1 << 32) - 1))
     used = next((warp.since[name] for name in use.d | use.a if name in warp.since), None) if warp.since else None

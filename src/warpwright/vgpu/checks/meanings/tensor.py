@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from warpwright.vgpu.checks.knowledge import WAIT_LOADS, WAIT_STORES, Knowledge, Row, meaning
+from warpwright.vgpu.checks.lifetime import check_entry
 from warpwright.vgpu.checks.meanings import registers
 from warpwright.vgpu.checks.memory.accesses import Acquired
 from warpwright.vgpu.checks.memory.cells import Cells
 from warpwright.vgpu.checks.memory.footprints import COPIES
+from warpwright.vgpu.checks.missing import UNWRITTEN
 from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, join
 from warpwright.vgpu.engines.op import Op
 
@@ -52,7 +54,7 @@ def _ordered_after(known: Knowledge, op: Op, pipe: str) -> tuple[int, ...]:
 
 
 def _lost(known: Knowledge, cells: Cells, op: Op, pipe: str) -> None:
-    """A sum overwrites another sum that no commit has covered: no thread can have read that one."""
+    """Find an accumulator that is overwritten before a commit: no thread can have read its sums."""
     rows, writers = known.accesses.rows, known.tensor.writer[cells.numbers]
     column, since = known.column(pipe, op.rank), known.committed.get(op.rank, {}).get(pipe, 0)
     for access in np.unique(writers[writers >= 0]).tolist():
@@ -74,7 +76,8 @@ def _operand(known: Knowledge, cells: Cells, lane: int, inst: int, access: int) 
 
 
 def _unwritten(known: Knowledge, inst: int, lane: int, what: str) -> None:
-    known.find("uninitialised", (known.step(what, inst, lane),), "nobody has written there")
+    first = "let enable-input-d be false for the first product of a sum" if what == "adds to" else ""
+    known.find("uninitialised", (known.step(what, inst, lane),), UNWRITTEN, "", first)
 
 
 @meaning("tcgen05.alloc")
@@ -98,7 +101,9 @@ def dealloc(known: Knowledge, row: Row) -> None:
     known.touch(known.tensor, cells, lane, row.inst, known.frees[-1], write=True)
     other = known.allocs.get(op.rank ^ 1) if op.inst["group"].endswith("2") else None
     if other is not None and known.accesses.unknown(np.array([other]), lane).any():
-        known.find_pair("tmem-pair", other, row.inst, lane, "nothing orders them")
+        known.find_pair(
+            "tmem-pair", other, row.inst, lane, "no barrier of the cluster orders the second after the first"
+        )
 
 
 @meaning("tcgen05.commit")
@@ -115,7 +120,7 @@ def commit(known: Knowledge, row: Row) -> None:
             clock[:, known.column(pipe, op.rank)] = number
         knows = known.clocks.of(lane)[GENERIC]  # a wait that follows is not part of it
         for place in known.footprints.barriers(op):
-            known.check_entry(lane, place // known.cluster.shared_stride, row.inst)
+            check_entry(known, lane, place // known.cluster.shared_stride, row.inst)
             known.commits[op.number, place] = clock, lane, knows
 
 
@@ -146,7 +151,7 @@ def wait_move(known: Knowledge, row: Row) -> None:
 
 @meaning("tcgen05.fence::before_thread_sync")
 def fence_before(known: Knowledge, row: Row) -> None:
-    """The next barrier or arrive passes on what the thread knows of tensor memory."""
+    """Let the next barrier or arrival of the thread release what the thread knows of tensor memory."""
     known.clocks.pass_on(row.lanes, known.tensor_columns())
 
 

@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.knowledge import BITS, READ, SYNC, WRITTEN, Knowledge, Row, meaning
+from warpwright.vgpu.checks.lifetime import check_entry
 from warpwright.vgpu.checks.meanings import registers as register_state
 from warpwright.vgpu.checks.meanings.strong import note_locks, strong_access, synchronise
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
+from warpwright.vgpu.checks.missing import BETWEEN, EQUAL_REGISTERS, UNWRITTEN
 from warpwright.vgpu.checks.order.access_kinds import WEAK, fence_of, is_strong
 from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, Named
 from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, Clock, Lanes, join, slice_of
@@ -120,7 +122,7 @@ def _uninitialised(known: Knowledge, row: Row, empty: NDArray[np.bool_], who: La
     if row.inst in known.facts.doubted:
         register_state.lose(known, row, set(found))
     elif found:
-        known.find("uninitialised", (known.step("reads", row.inst, found[0]),), "nobody has written there")
+        known.find("uninitialised", (known.step("reads", row.inst, found[0]),), UNWRITTEN)
         known.doubts.update({row.inst} if known.insts[row.inst].traits.access == "read" else ())
 
 
@@ -131,7 +133,7 @@ def _note_remote(known: Knowledge, row: Row, places: Lanes, lanes: Lanes) -> Non
     low = row.warp // known.cluster.per_cta * known.cluster.shared_stride
     ranks = places // known.cluster.shared_stride
     for i in np.flatnonzero((places < low) | (places >= low + known.cluster.shared_stride)).tolist():
-        known.check_entry(int(lanes[i]), int(ranks[i]), row.inst)
+        check_entry(known, int(lanes[i]), int(ranks[i]), row.inst)
         known.remote_uses[int(ranks[i]), row.inst, int(lanes[i])] = int(known.clocks.now(lanes[i : i + 1])[0])
 
 
@@ -197,7 +199,11 @@ def named(known: Knowledge, row: Row) -> None:
     if unknown is not None:
         first = known.step("arrives in the round before", unknown.inst, unknown.lane)
         second = known.step("arrives", row.inst, int(row.lanes[0]))
-        known.find("barrier-count", (first, second), f"barrier {row.a}: nothing orders the second after the first")
+        known.find(
+            "barrier-count",
+            (first, second),
+            f"nothing orders the arrival after the end of the last round of barrier {row.a}",
+        )
     bar.settle(known.clocks, bar.count or known.running_threads(rank))
 
 
@@ -233,7 +239,7 @@ def init(known: Knowledge, row: Row) -> None:
 def inval(known: Knowledge, row: Row) -> None:
     for place, lane in zip(row.places.tolist(), row.lanes.tolist(), strict=True):
         if known.mbarriers.pop(place, None) is None:
-            known.find("mbarrier-live", (known.step("ends it", row.inst, lane),), "no mbarrier is there")
+            known.find("mbarrier-live", (known.step("ends it", row.inst, lane),), "no mbarrier is at this address")
         known.mbarrier_words[place // BARRIER_BYTES] = False
 
 
@@ -303,7 +309,9 @@ def _live(known: Knowledge, place: int, inst: int, lanes: Lanes) -> Mbarrier | N
         late = known.accesses.unknown(np.full(len(lanes), mbarrier.init), lanes)
         mbarrier.known[lanes] = ~late
         for lane in lanes[late].tolist()[:1]:
-            known.find_pair("mbarrier-init", mbarrier.init, inst, lane, "nothing orders the use after it")
+            known.find_pair(
+                "mbarrier-init", mbarrier.init, inst, lane, "nothing orders the use after the initialisation"
+            )
     return mbarrier
 
 
@@ -316,8 +324,8 @@ def registers(known: Knowledge, row: Row) -> None:
     for other in known.warpgroup(row.warp):
         for access in known.setmaxnregs[other][len(mine) - 1 : len(mine)] if mine else ():
             if known.accesses.unknown(np.array([access]), lane).any():
-                text = f"warp {other % per_cta} need not have executed the first"
-                known.find_pair("setmaxnreg", access, row.inst, lane, text, EVIDENCE["registers"])
+                text = f"nothing orders the second after the first of warp {other % per_cta}"
+                known.find_pair("setmaxnreg", access, row.inst, lane, text, EVIDENCE["registers"], BETWEEN)
     _check_equal(known, row, len(mine))
     now = known.clocks.now(row.lanes[:1])
     mine.append(int(known.accesses.add(row.lanes[:1], now, False, row.inst, lane)[0]))
@@ -332,7 +340,9 @@ def _check_equal(known: Knowledge, row: Row, number: int) -> None:
         first, second = (_change(known.insts[inst]) for inst in (known.accesses.rows["inst"][access], row.inst))
         if first != second:
             text = f"warp {other % per_cta} executes {first}, warp {row.warp % per_cta} of its warpgroup {second}"
-            known.find_pair("setmaxnreg", access, row.inst, int(row.lanes[0]), text, EVIDENCE["registers"])
+            known.find_pair(
+                "setmaxnreg", access, row.inst, int(row.lanes[0]), text, EVIDENCE["registers"], EQUAL_REGISTERS
+            )
 
 
 def _change(inst: Inst) -> str:

@@ -132,7 +132,7 @@ class Accesses:
         return late
 
     def unseen(self, ids: Ids, lanes: Ids | int) -> NDArray[np.bool_]:
-        """Returns which accesses of threads an operation that the lanes issue to the async proxy need not see."""
+        """Returns which accesses of threads an operation of the async proxy that the lanes issue may not see."""
         late = self.clocks.table[SEEN, lanes, self.rows["column"][ids]] < self.rows["value"][ids]
         hidden: NDArray[np.bool_] = late & ~self.rows["machine"][ids]
         return hidden

@@ -45,7 +45,7 @@ class _Rows(NamedTuple):
 
 
 class _Operations(NamedTuple):
-    """Asynchronous operations: cluster, turn, the row that issued each, its number, its record."""
+    """Asynchronous operations: of each the cluster, the turn, the row that issued it, its number and its record."""
 
     cluster: Ints
     turn: Ints
@@ -253,7 +253,7 @@ class Addresses:
         return which // count, low, high
 
     def _map_hosts(self, bound: BoundMap, which: Ints) -> Ints:
-        """Returns host addresses in every allocation that operations touch through a tensor map."""
+        """Returns one host address in each allocation that operations access through a tensor map."""
         return np.array([bound.host], np.int64) if is_inside(bound) else self._boxes(bound, which)[1]
 
     def _touches(self, which: Ints, low: Ints, high: Ints, proxy: int, unit: int) -> Touches:

@@ -211,7 +211,7 @@ class Footprints:
         return self._rectangle(rank, first, first + count, 0, LANES)
 
     def quarter(self, inst: Inst, warp: int, address: int) -> Cells:
-        """Returns the cells that a load or store of a warp accesses, among the 32 lanes of the warp."""
+        """Returns the cells of tensor memory that a load or store of a warp accesses, in its quarter of the lanes."""
         key = inst.index, warp, address
         if key not in self.quarters:
             self.quarters[key] = self._quarter(inst, warp, address)

@@ -8,6 +8,7 @@ that overlap and that nothing orders are findings.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from warpwright.vgpu.checks.findings import Finding, Step
 from warpwright.vgpu.checks.memory.addresses import Addresses
 from warpwright.vgpu.checks.memory.spans import Touches
 from warpwright.vgpu.checks.memory.sweep import meeting, pairs, pieces
+from warpwright.vgpu.checks.missing import Missing, missing, too_narrow
 from warpwright.vgpu.checks.order.access_kinds import (
     ASYNC,
     CLUSTER,
@@ -52,8 +54,8 @@ def synchronises(insts: list[Inst]) -> bool:
 
 
 def exchanges(insts: list[Inst]) -> bool:
-    """Whether clusters can learn from one another, by strong accesses of global memory (red returns no value): what
-    they do may depend on which runs first."""
+    """Whether clusters exchange values by strong accesses of global memory, so that their results may depend on which
+    of them runs first. red returns no value."""
     strong = [(inst, kind) for inst in insts if (kind := kind_of(inst)) and kind.scope > WEAK]
     return any(kind.reads and results(inst) for inst, kind in strong) and any(kind.writes for _, kind in strong)
 
@@ -88,7 +90,7 @@ class Globals:
         return all(apart) and any(kind.writes for kind in kinds)
 
     def findings(self, last: int) -> list[Finding]:
-        """Returns the findings in clusters up to the ``last``, the first of those at the same lines."""
+        """Returns the findings in the clusters up to number ``last``; of findings at the same lines, only the first."""
         self.digests = {number: digest for number, digest in self.digests.items() if number <= last}
         found: dict[object, Finding] = {}
         for finding in self._findings():
@@ -234,11 +236,11 @@ class Globals:
             if len(group):
                 yield group, *divmod(int(keys[group[0]]), len(stands))
 
-    def _are_ordered(self, a: int, b: int, first: Touches, second: Touches) -> Bools:
+    def _are_ordered(self, a: int, b: int, first: Touches, second: Touches, order: Order | None = None) -> Bools:
         contexts = self.order.contexts
         columns, values, _ = _epochs(contexts[a], first)
         _, _, known = _epochs(contexts[b], second)
-        return self.order.before(a, columns, values, b, known, second.lane)
+        return (order or self.order).before(a, columns, values, b, known, second.lane)
 
     def _are_fenced(self, a: int, b: int, first: Touches, second: Touches, proxy: int) -> Bools:
         """Returns whether fences of a proxy are between accesses that are ordered; tensormap.cp_fenceproxy releases."""
@@ -250,7 +252,7 @@ class Globals:
         return (released | publishes[first.inst]) & acquired
 
     def _have_point_between(self, a: int, b: int, first: Touches, second: Touches, points: list[list[Point]]) -> Bools:
-        """Returns whether one of the points of the two clusters is between accesses that are ordered."""
+        """Returns for each ordered pair of accesses whether a point (a fence) of the two clusters lies between them."""
         contexts = self.order.contexts
         columns, values, _ = _epochs(contexts[a], first)
         _, _, known = _epochs(contexts[b], second)
@@ -273,7 +275,30 @@ class Globals:
         keys = first.inst << 32 | second.inst
         for at in np.unique(keys, return_index=True)[1].tolist():
             steps = self._step("first", first, at), self._step("second", second, at)
-            yield Finding(RULES[rule], steps, _MESSAGES[rule])
+            what = self._missing(rule, first, second, at)
+            found = replace(RULES[rule], repair=what.repair) if what.repair else RULES[rule]
+            yield Finding(found, steps, what.message)
+
+    def _missing(self, rule: str, first: Touches, second: Touches, at: int) -> Missing:
+        """Returns what is missing between two accesses."""
+        inst, lanes = self.launch.insts[int(first.inst[at])], (int(first.lane[at]), int(second.lane[at]))
+        if rule in ("race", "grid-race"):
+            found = self._narrow(first.select(slice(at, at + 1)), second.select(slice(at, at + 1)))
+            return found or (missing(inst, lanes, 32 * self.addresses.per_cta) if rule == "race" else _OTHER_CLUSTER)
+        if rule == "tensor-map":
+            return _MAP_USED if first.proxy[at] == MAP else _MAP_CHANGED
+        return Missing(_MESSAGES[rule])
+
+    def _narrow(self, first: Touches, second: Touches) -> Missing | None:
+        """Returns the scope that two accesses lack, or a flag between them; None if no scope would order them."""
+        scope = int(np.minimum(self._scopes(first), self._scopes(second))[0])
+        grid = bool(first.cluster[0] != second.cluster[0])
+        if scope > WEAK and first.unit[0] == second.unit[0] and first.proxy[0] == second.proxy[0]:
+            return too_narrow(scope, grid, flag=False)
+        order = self.order.without_scopes()
+        a, b = (int(np.searchsorted(self.clusters, each.cluster[0])) for each in (first, second))
+        ordered = self.synchronises and bool(self._are_ordered(a, b, first, second, order)[0])
+        return too_narrow(min(order.refused), grid, flag=True) if ordered and order.refused else None
 
     def _step(self, what: str, touches: Touches, at: int) -> Step:
         inst, lane = int(touches.inst[at]), int(touches.lane[at])
@@ -283,12 +308,20 @@ class Globals:
 
 
 _MESSAGES = {
-    "race": "nothing orders the second after the first",
-    "grid-race": "they are of different clusters, and no release that is acquired is between them",
-    "proxy-fence": "they are ordered, but the proxies differ",
+    "proxy-fence": "they are ordered, but no fence.proxy.async is between them",
     "read-only": "they are ordered, but this load need not see what the launch writes",
-    "tensor-map": "the copy may see the map as it was before, or half of the change",
 }
+_OTHER_CLUSTER = Missing("they are in different clusters, and no release and acquire at gpu scope orders them")
+_MAP_USED = Missing(
+    "the copy may still read the map: no wait for the copy comes before the change",
+    "wait for the copies that use the map before it is changed",
+)
+_MAP_CHANGED = Missing(
+    "the copy may see the map as it was before, or half of the change: a release of the change, or an acquire in the "
+    "thread that copies, is missing between them",
+    "release the change (tensormap.cp_fenceproxy, or fence.proxy.tensormap::generic.release after it), and in the "
+    "thread that copies put fence.proxy.tensormap::generic.acquire before the copy",
+)
 
 
 def _same_row(first: Touches, second: Touches) -> Bools:
@@ -299,7 +332,7 @@ def _same_row(first: Touches, second: Touches) -> Bools:
 
 
 def _epochs(contexts: Contexts, touches: Touches) -> tuple[Ints, Ints, Ints]:
-    """Returns column, value and number of what was known for each touch."""
+    """Returns for each touch the column and value by which others know it, and the number of what its lane knew."""
     found = np.empty((3, len(touches.low)), np.int64)
     own, maps = touches.op < 0, touches.proxy == MAP
     found[:, own] = contexts.of_rows(touches.row[own], touches.lane[own])

@@ -103,7 +103,7 @@ def is_inside(bound: BoundMap) -> bool:
 
 
 def _pixels(box: Geometry, coords: Ints, filters: Ints) -> tuple[Ints, Bools]:
-    """As `_lines`, of im2col mode: a line is a pixel."""
+    """Returns what `_lines` returns, for boxes of im2col mode, where each pixel is a line."""
     places = zip(coords[:, 1:].tolist(), filters.tolist(), strict=True)
     lines = [pixel_lines(box, [0, *at], offsets) for at, offsets in places]
     return np.stack([each.offset for each in lines]), np.stack([each.inside for each in lines])

@@ -92,7 +92,7 @@ def _numbers(piece: Ints) -> Ints:
 
 
 def _around(piece: Ints, access: Ints, plain: Bools) -> tuple[Ints, Ints]:
-    """Returns pairs of every access and the plain writes of the piece just before and just after it."""
+    """Returns pairs of each access and its neighbours in time among the plain writes of the same piece of memory."""
     at = np.arange(len(access))
     before = np.maximum.accumulate(np.where(plain, at, -1))
     before = np.concatenate([[-1], before[:-1]])[: len(at)]

@@ -45,8 +45,8 @@ class Mbarrier:
     """One mbarrier: its column, what a phase expects, and the clocks of the open phase and of the last one.
 
     ``place``: its first byte. ``waited``: for each lane, its clock when it saw the end of phase ``saw``, by instruction
-    ``wait_inst``, of ``parity``. The next phase must not end before that is known, else the wait might have found the
-    phase gone.
+    ``wait_inst``, of ``parity``. The next phase must not end before that wait is known to be over, else it could have
+    missed its phase.
     ``repeated``: a wait that a lane passed twice for one phase; ``late``: by lane, the phase whose end it did not see.
     ``operations``: the last ones of the open phase; ``ends``: those that ended the last phases. ``known``: lanes that
     know of the initialisation, ``seen_async``: lanes through which the async proxy sees it; both only grow.
@@ -90,7 +90,7 @@ class Mbarrier:
         return True
 
     def wait(self, clocks: Clocks, lanes: Lanes, inst: int, acquires: bool, parity: int) -> None:
-        """The lanes see the end of the last phase, and all that was before it."""
+        """The lanes pass a wait: they know of the end of the last phase, and of all that its arrivals released."""
         if self.last is not None and acquires:
             clocks.acquire(lanes, self.last)
         first, where = int(lanes[0]), slice_of(lanes)

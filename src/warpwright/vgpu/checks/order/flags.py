@@ -78,8 +78,8 @@ class Flags:
                 yield scope, point
 
     def fence(self, lanes: Lanes, scope: int) -> None:
-        """Strong writes that follow release all that was before; strong reads before acquire. The caller advances the
-        clocks of the lanes by one right after."""
+        """The lanes execute a fence: their later strong writes release all earlier accesses, and their earlier strong
+        reads acquire. The caller then advances the clocks of the lanes by one."""
         self.contexts.settle()
         for lane in lanes.tolist():
             if lane in self.unfenced:

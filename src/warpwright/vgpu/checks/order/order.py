@@ -7,6 +7,7 @@ write a read saw is known because clusters that order one another run in turns, 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -59,6 +60,13 @@ class Order:
         self.states: dict[Known, _State] = {}
         self.steps: dict[_State, tuple[set[_Release], set[_State]]] = {}
         self.reached: dict[_State, frozenset[_Release]] = {}
+        self.refused: set[int] | None = None  # of `without_scopes`: scopes that do not include both threads
+
+    def without_scopes(self) -> Order:
+        """Returns the order that there would be if all releases and acquires had the scope of the system."""
+        found = copy.copy(self)
+        found.steps, found.reached, found.refused = {}, {}, set()
+        return found
 
     def follow(self, accesses: Iterable[Strong]) -> None:
         """Go through all strong accesses, in order, and note which releases each read sees."""
@@ -136,7 +144,9 @@ class Order:
     def _in_scope(self, release: _Release, cluster: int, lane: int, acquired: Acquired) -> bool:
         """Whether the scopes of a release and of an acquire include each other's threads."""
         scope = min(release.released.scope, acquired.scope)
+        inside = scope > CLUSTER or release.cluster == cluster
         if scope == CTA:
-            other = release.released.points[0].lane
-            return release.cluster == cluster and other // self.per_cta == lane // self.per_cta
-        return scope > CLUSTER or release.cluster == cluster
+            inside &= release.released.points[0].lane // self.per_cta == lane // self.per_cta
+        if not inside and self.refused is not None:
+            self.refused.add(scope)
+        return inside or self.refused is not None

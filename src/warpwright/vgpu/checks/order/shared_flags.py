@@ -33,6 +33,7 @@ class SharedFlags:
         self.fenced = np.full(clocks.lanes, np.iinfo(np.uint32).max, np.uint32)
         self.columns: dict[int, tuple[int, int]] = {}
         self.own: dict[int, dict[int, int]] = {}
+        self.refused: Clock | None = None  # what acquires in other CTAs would know if their scope were not .cta
 
     def number(self, lane: int, place: int) -> tuple[int, int]:
         """Returns column and value of a lane's next write to a place: who acquires the write knows that it is over."""
@@ -58,8 +59,9 @@ class SharedFlags:
                 _join(self.pending.setdefault(lane, {}), (rank, min(scope, kind.scope)), clock)
 
     def write(self, lane: int, place: int, kind: Kind, column: int, value: int) -> None:
-        """A lane writes to a place: a release, a write after a fence, or neither. The write is over for who knows
-        ``value`` of ``column``. An atomic operation is part of the release sequence that it reads from."""
+        """A lane makes a strong write to a place. If the write releases, or follows a fence, its readers may acquire.
+        The write is complete for a lane that knows ``value`` of ``column``. An atomic operation continues the release
+        sequence whose value it read."""
         releases = self.released.setdefault(place, {})
         if not kind.reads:
             releases.clear()
@@ -85,7 +87,8 @@ class SharedFlags:
         return clock
 
     def fence(self, lane: int, scope: int) -> None:
-        """Writes of the lane that follow release what it knows; what it has read is acquired."""
+        """A lane executes a fence: its later strong writes release what it knows, and its earlier strong reads
+        acquire."""
         for (rank, reach), clock in self.pending.pop(lane, {}).items():
             self._acquire(lane, rank, min(scope, reach), clock)
         self.fences[lane] = scope, self.clocks.of(lane)
@@ -94,6 +97,8 @@ class SharedFlags:
     def _acquire(self, lane: int, rank: int, scope: int, clock: Clock) -> None:
         if scope >= CLUSTER or (scope > WEAK and rank == lane // self.lanes_a_cta):
             self.clocks.acquire(np.array([lane]), clock)
+        elif scope > WEAK:
+            self.refused = join(self.refused, clock)
 
 
 def _join(releases: _Releases, key: tuple[int, int], clock: Clock) -> None:

@@ -137,7 +137,7 @@ class _Report:
         yield from ((lane, None) for lane in self.graph.exited_lanes() if lane // 32 not in busy)
 
     def _state(self, inst: int, wait: Wait, other: Wait | None) -> str:
-        """Returns what lanes do that could execute an instruction: they wait as ``other``, or have exited."""
+        """Returns why lanes that could execute an instruction do not: they wait as ``other``, or have exited."""
         if other is None:
             return "have exited"
         ahead = inst in self.graph.ahead_of(other)
@@ -167,7 +167,7 @@ class _Report:
         return f"in this phase: {', '.join(texts)}" if texts else ""
 
     def _absent(self, wait: Wait) -> Iterator[Step]:
-        """Yields the last operations of the warps that a wait without an mbarrier waits for."""
+        """Yields the last operation of each warp that has not arrived at a barrier other than an mbarrier."""
         edges = [edge.by for edge in self.graph.edges(wait) if edge.by]
         if wait.kind == WAIT_BAR:
             edges = [each for each in self.graph.waits if each.rank == wait.rank]

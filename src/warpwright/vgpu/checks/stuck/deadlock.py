@@ -39,7 +39,7 @@ def deadlock(known: Knowledge) -> Finding:
 
 
 def _situations(known: Knowledge, graph: Graph) -> dict[Wait, str]:
-    """Returns what each wait waits for, in words."""
+    """Returns for each wait the text of what it waits for."""
     return {wait: _waits(known, graph, wait) for wait in graph.waits}
 
 
@@ -125,10 +125,11 @@ def _lacks(known: Knowledge, graph: Graph, wait: Wait) -> str:
     parts += [f"{nbytes:,} bytes"] if nbytes > 0 else []
     mbarrier = known.mbarriers.get(wait.target)
     phase = f"phase {mbarrier.phase}" if mbarrier else "its phase"
-    more = f", and has {-nbytes:,} bytes that none expected" if nbytes < 0 else ""
+    more = [f"has {-nbytes:,} bytes too many"] * (nbytes < 0)
     arrived = [each.inst for each in mbarrier.operations if each.count] if mbarrier else []
     had = f" after {', '.join(graph.at(inst) for inst in dict.fromkeys(arrived))}" if arrived else ""
-    return f"{graph.name(wait.target)}: {phase} lacks {' and '.join(parts)}{had}{more}"
+    states = [f"lacks {' and '.join(parts)}{had}"] * bool(parts)
+    return f"{graph.name(wait.target)}: {phase} {', and '.join(states + more)}"
 
 
 def _missing_arrivals(known: Knowledge, graph: Graph, wait: Wait) -> str:

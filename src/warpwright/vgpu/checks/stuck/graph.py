@@ -17,7 +17,7 @@ from warpwright.vgpu.checks.stuck.waits import GATHERS, NOWHERE, SPINS, Wait, wa
 from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_CLUSTER, WAIT_MBARRIER, WAIT_SERVICE, WAIT_WGMMA
 from warpwright.vgpu.machine.cluster import Cluster
 from warpwright.vgpu.program.names import APART, WHOLE, Names, Variables
-from warpwright.vgpu.program.program import Inst
+from warpwright.vgpu.program.program import Inst, Operand
 
 __all__ = ["Edge", "Graph", "brings_bytes"]
 
@@ -44,7 +44,7 @@ def _arrives(inst: Inst) -> bool:
 
 
 def _is_named(inst: Inst) -> bool:
-    """Whether an instruction is one of a named barrier."""
+    """Whether an instruction arrives at a named barrier, or waits there."""
     return inst.traits.queue == "barrier" and inst.find("a") is not None
 
 
@@ -80,6 +80,11 @@ class Graph:
             values = {name: int(np.broadcast_to(value, 32)[lane % 32]) for name, value in specials.items()}
             self.known[lane] = Forms(self.program, self.defined, values, rank)
         return self.known[lane]
+
+    def number(self, lane: int, operand: Operand) -> int | None:
+        """Returns the value of an operand in a lane, None if the text does not show it."""
+        form = self._forms(lane).of(operand)
+        return form.constant if form.known else None
 
     def _ahead(self, lane: int, block: int) -> dict[int, Inst]:
         """Returns the instructions that a lane may execute from a block on."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from warpwright.ptx import nodes
+from warpwright.vgpu.checks.decisions import Decision, parameter_of
 from warpwright.vgpu.checks.knowledge import Knowledge
+from warpwright.vgpu.checks.missing import count_text
 from warpwright.vgpu.checks.order.barriers import Mbarrier
 from warpwright.vgpu.checks.stuck.graph import Graph
 from warpwright.vgpu.checks.stuck.waits import GATHERS, NOWHERE, SPINS, Wait
-from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_CLUSTER, WAIT_MBARRIER, WAIT_SERVICE
+from warpwright.vgpu.jit.state import WAIT_BAR, WAIT_CLUSTER, WAIT_MBARRIER, WAIT_SERVICE, WAIT_WGMMA
 from warpwright.vgpu.machine import faults
+from warpwright.vgpu.program.program import Inst, Register
 
 __all__ = ["repair"]
 
@@ -68,7 +72,7 @@ def _every_lane(known: Knowledge, graph: Graph, wait: Wait) -> str:
         return ""
     return (
         f"let one thread arrive at {graph.name(wait.target)} (elect_one), or initialise it with the number of threads "
-        f"that arrive: each lane ended a phase of {mbarrier.expected}"
+        f"that arrive: each lane ended a phase of {count_text(mbarrier.expected, 'arrival')}"
     )
 
 
@@ -104,6 +108,11 @@ def _unexpected_bytes(known: Knowledge, graph: Graph, wait: Wait) -> str:
     _, nbytes = _bytes(known, wait)
     if nbytes >= 0:
         return ""
+    mbarrier = _mbarrier(known, wait)
+    copied = sum(each.complete for each in mbarrier.operations) if mbarrier else 0
+    if copied + nbytes > 0:
+        name = graph.name(wait.target)
+        return f"expect {copied:,} bytes at {name}, as many as are copied: {copied + nbytes:,} are expected"
     return f"expect the {-nbytes:,} bytes at {graph.name(wait.target)} (mbarrier.arrive.expect_tx) in their phase"
 
 
@@ -125,6 +134,9 @@ def _exited(known: Knowledge, graph: Graph, wait: Wait) -> str:
     if not pending or mbarrier is None or any(edge.by for edge in edges):
         return ""
     name, arrived = graph.name(wait.target), sum(each.count for each in mbarrier.operations)
+    counted = [graph.at(each.inst) for each in mbarrier.operations if _counts_itself(known.insts[each.inst])]
+    if counted:
+        return f"write .noinc at {counted[0]}: without it the arrival is one more than {name} was initialised with"
     if arrived and not mbarrier.phase:
         return f"initialise {name} with a count of {arrived}, as many as arrive, or let {pending} more arrive"
     if not edges:
@@ -135,9 +147,14 @@ def _exited(known: Knowledge, graph: Graph, wait: Wait) -> str:
     return f"let {gone} arrive at {name} before its threads exit, on every path through its branches"
 
 
+def _counts_itself(inst: Inst) -> bool:
+    """Whether an arrival of copies adds itself to the arrivals that the phase waits for."""
+    return inst.traits.queue == "lane-copy" and "noinc" in inst.form.slots and not inst["noinc"]
+
+
 def _divided_warp(known: Knowledge, graph: Graph, wait: Wait) -> str:
-    """Lanes of a warp wait at a named barrier while other lanes of the warp wait elsewhere."""
-    if any(other.warps & wait.warps and other is not wait for other in graph.waits):
+    """Lanes of a warp wait at a named barrier while other lanes of the warp wait elsewhere, not for memory."""
+    if any(other.warps & wait.warps and other is not wait and other.kind != SPINS for other in graph.waits):
         warp = wait.lanes[0] // 32 % known.cluster.per_cta
         return f"let all lanes of warp {warp} execute barrier {wait.target}: move it out of the branch"
     return ""
@@ -154,6 +171,12 @@ def _missing_threads(known: Knowledge, graph: Graph, wait: Wait) -> str:
         )
     if arrivers:
         return ""
+    for other in graph.reported_waits():
+        if other.kind == WAIT_BAR and other.rank == wait.rank and other.target != wait.target:
+            return (
+                f"let {graph.who(wait)} and {graph.who(other)} execute the same barrier: one waits at barrier "
+                f"{wait.target}, the other at barrier {other.target}, and neither has all its threads"
+            )
     arrived = known.cluster.named_barriers.arrived(wait.rank, wait.target)
     return f"give barrier {wait.target} the {arrived} threads that arrive at it, or let the others arrive"
 
@@ -163,10 +186,46 @@ def _split_warp(known: Knowledge, graph: Graph, wait: Wait) -> str:
     return "let all lanes of the mask execute the instruction, or remove the others from the mask" if others else ""
 
 
+def _warpgroup(known: Knowledge, graph: Graph, wait: Wait) -> str:
+    missing = known.cluster.warpgroups.missing(wait.lanes[0] // 32)
+    return f"let all four warps of the warpgroup execute each wgmma: {missing}"
+
+
 def _polling(known: Knowledge, graph: Graph, wait: Wait) -> str:
-    if wait.target != NOWHERE:
+    """A loop polls memory that no thread will change: its writers wait, or have been there."""
+    row = known.last[wait.lanes[0] // 32]
+    if wait.target != NOWHERE or row is None:
         return ""
-    return "write what the loop tests from a thread that does not wait for this one"
+    poll = known.insts[row.inst]
+    read, lane = _pointers(graph, poll, wait.lanes[0]), wait.lanes[0]
+    stores = [inst for inst in known.insts if inst is not poll and inst.traits.access in ("write", "update")]
+    writers = [inst for inst in stores if _pointers(graph, inst, lane) & read]
+    for other in graph.reported_waits():
+        late = [inst for inst in writers if other is not wait and inst.index in graph.ahead_of(other)]
+        if late:
+            what = f"what the loop at {graph.at(poll.index)} tests"
+            return f"let {graph.at(late[0].index)} write {what} before {graph.at(other.inst.index)} waits for the loop"
+    if writers:
+        places = " and ".join(dict.fromkeys(graph.at(inst.index) for inst in writers))
+        return (
+            f"keep the value that the loop at {graph.at(poll.index)} waits for until all threads that poll have read "
+            f"it: {places} changed it, and no thread that can still run does so again"
+        )
+    return f"let a thread that does not wait for this one write what the loop at {graph.at(poll.index)} tests"
+
+
+def _pointers(graph: Graph, inst: Inst, lane: int) -> set[str | int]:
+    """Returns what the address of an access comes from: its number, if the text shows it, or parameters."""
+    address = inst.find("a")
+    if not isinstance(address, nodes.Address):
+        return set()
+    number = graph.number(lane, address)
+    if number is not None:
+        return {number}
+    if not isinstance(address.base, Register):
+        return set()
+    names: set[str | int] = {parameter_of(read) for read in Decision(address.base, graph.defined).reads}
+    return names - {""}
 
 
 def _service(known: Knowledge, graph: Graph, wait: Wait) -> str:
@@ -208,5 +267,6 @@ _PATTERNS: tuple[tuple[int, Pattern], ...] = (
     (WAIT_SERVICE, _service),
     (WAIT_CLUSTER, _cluster),
     (GATHERS, _split_warp),
+    (WAIT_WGMMA, _warpgroup),
     (SPINS, _polling),
 )

@@ -82,7 +82,7 @@ class Forms:
     def of(self, operand: Operand) -> Form:
         """Returns the form of an operand; of an address operand, that of the address."""
         if isinstance(operand, nodes.Imm):
-            return Form(int(operand.value), based=True)
+            return Form(operand.value, based=True) if isinstance(operand.value, int) else _UNKNOWN
         if isinstance(operand, Symbol):
             base = self.rank << RANK_SHIFT if operand.space == "shared" else 0
             return Form(base + operand.value, based=True) if operand.space in ("shared", "label") else _UNKNOWN
