@@ -93,8 +93,8 @@ class Knowledge:
 
     ``columns`` are those of `Clocks` that belong to no lane and no mbarrier, by kind and owner; ``counts``: how many of
     a kind were issued or committed. ``in_flight``: copies that have not delivered: what was known at their issue, and
-    their writes in the order of delivery. ``commits``: what an engine's arrival will tell an mbarrier, who issued it
-    and what that lane knew.
+    their accesses by delivery, in order, the write last. ``commits``: what an engine's arrival will tell an mbarrier,
+    who issued it and what that lane knew.
     """
 
     def __init__(self, cluster: Cluster, facts: Facts, meanings: Sequence[Meaning | None]) -> None:
@@ -140,6 +140,7 @@ class Knowledge:
             int, tuple[Mbarrier, int, int, int]
         ] = {}  # by place: the last of another CTA's engine
         self.deliveries: dict[int, tuple[Mbarrier, int, int, int]] = {}  # by place: the last of a copy, its lane
+        self.sources: dict[tuple[int, int], tuple[Mbarrier, int, int]] = {}  # by place and CTA that copies to it
         self.named: dict[tuple[int, int], Named] = {}  # by CTA and number
         self.whole = Whole(self.clocks.lanes)
         self.fenced: dict[int, Clock] = {}  # by lane: what a relaxed arrival releases
@@ -148,7 +149,7 @@ class Knowledge:
 
     def _begin_engines(self) -> None:
         """Asynchronous operations: copies, tensor cores, wgmma."""
-        self.in_flight: dict[int, tuple[Clock, list[int]]] = {}
+        self.in_flight: dict[int, tuple[Clock, list[list[int]]]] = {}
         self.commits: dict[tuple[int, int], tuple[Clock, int, Clock]] = {}  # by operation and place
         self.lane_groups: dict[int, list[int]] = {}  # by lane: its copies by the time of each cp.async.commit_group
         self.bulk_reads: dict[int, tuple[int, int]] = {}  # by lane: group and instruction of its last bulk read
@@ -227,10 +228,12 @@ class Knowledge:
         clock, lane, knows = self.commits.pop((number, place), (None, -1, None))
         if number in self.in_flight:
             clock, writes = self.in_flight[number]
-            access = writes.pop(0)
-            self.accesses.rows["column"][access] = mbarrier.column
-            self.accesses.complete([access], mbarrier.phase + 1)
-            self.deliveries[place] = mbarrier, mbarrier.phase + 1, inst, int(self.accesses.rows["lane"][access])
+            parts = writes.pop(0)
+            self.accesses.rows["column"][parts] = mbarrier.column
+            self.accesses.complete(parts, mbarrier.phase + 1)
+            self.deliveries[place] = mbarrier, mbarrier.phase + 1, inst, int(self.accesses.rows["lane"][parts[-1]])
+            if parts[1:]:
+                self.sources[place, cta] = mbarrier, mbarrier.phase + 1, inst
             if not writes:
                 del self.in_flight[number]
         if cta != rank:
@@ -409,14 +412,19 @@ class Knowledge:
                 step = self.step("uses another CTA's memory", inst, lane)
                 self.find("exit-early", (step,), f"CTA {self.cta(rank)} may have exited by then")
         for place, (mbarrier, phase, inst, rank) in self.remote_arrivals.items():
-            if not self._is_awaited(place, mbarrier, phase):
+            if not self._is_awaited(place // self.cluster.shared_stride, mbarrier, phase):
                 step = self.step("arrives at another CTA's mbarrier", inst, rank * per)
                 to = self.cta(place // self.cluster.shared_stride)
                 self.find("exit-early", (step,), f"CTA {to} may have exited by then: nobody there waits for the phase")
         for place, (mbarrier, phase, inst, lane) in self.deliveries.items():
-            if place not in self.remote_arrivals and not self._is_awaited(place, mbarrier, phase):
+            own = place // self.cluster.shared_stride
+            if place not in self.remote_arrivals and not self._is_awaited(own, mbarrier, phase):
                 step = self.step("writes shared memory", inst, lane)
                 self.find("exit-early", (step,), "the CTA exits without waiting for the copy")
+        for (_, rank), (mbarrier, phase, inst) in self.sources.items():
+            if not self._is_awaited(rank, mbarrier, phase):
+                step = self.step("reads shared memory", inst, rank * per)
+                self.find("exit-early", (step,), "the CTA exits while its memory is copied")
         for lane, (group, inst) in self.bulk_reads.items():
             if self.clocks.table[GENERIC, lane, self.column("bulk read", lane)] < group:
                 step, evidence = self.step("reads shared memory", inst, lane), EVIDENCE["exit"]
@@ -425,10 +433,10 @@ class Knowledge:
                 self.find("exit-early", (step,), text, evidence if stores else "")
         self._finish_warpgroups()
 
-    def _is_awaited(self, place: int, mbarrier: Mbarrier, phase: int) -> bool:
-        """Returns whether a thread of the mbarrier's CTA knows that a phase has ended."""
-        per, to = self.cluster.per_cta * 32, place // self.cluster.shared_stride
-        return bool(self.clocks.table[GENERIC, to * per : (to + 1) * per, mbarrier.column].max() >= phase)
+    def _is_awaited(self, rank: int, mbarrier: Mbarrier, phase: int) -> bool:
+        """Returns whether a thread of a CTA knows that a phase has ended."""
+        per = self.cluster.per_cta * 32
+        return bool(self.clocks.table[GENERIC, rank * per : (rank + 1) * per, mbarrier.column].max() >= phase)
 
     def _finish_warpgroups(self) -> None:
         """The warps of a warpgroup have executed the same number of setmaxnreg."""

@@ -131,8 +131,12 @@ def _note_remote(known: Knowledge, row: Row, places: Lanes, lanes: Lanes) -> Non
 
 @meaning("fence.proxy.async")
 def fence_proxy(known: Knowledge, row: Row) -> None:
-    if known.globals.fences and not known.insts[row.inst]["space"].startswith("shared"):
+    space = known.insts[row.inst]["space"]
+    if known.globals.fences and not space.startswith("shared"):
         known.contexts.fences += known.contexts.points(row.lanes)
+    if space == "global":
+        known.clocks.release(row.lanes)
+        return
     own = [known.columns.get(("copies", lane), lane) for lane in row.lanes.tolist()]
     known.late_fences.update(zip(row.lanes.tolist(), known.clocks.table[GENERIC, row.lanes].copy(), strict=True))
     for lane in row.lanes.tolist() if known.shared_flags.own else ():
