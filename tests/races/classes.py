@@ -15,11 +15,11 @@ from tests.races import (
     map_kernels,
     published,
     published_copies,
-    published_ends,
     published_protocol,
     published_tensor,
 )
 from tests.races.cases import Case, new_case
+from tests.races.corpus import copies
 from warpwright.layout.tensor_map import TensorMap
 
 __all__ = ["CLASSES", "MORE"]
@@ -38,9 +38,7 @@ MODIFY_MAP, PASS_MAP = (
 MATMUL = [TALL, SQUARE, RESULT]
 
 
-c, e, g, p, q, t = (
-    published_copies, published_ends, global_kernels, published, published_protocol, published_tensor,
-)  # fmt: skip
+c, g, p, q, t = published_copies, global_kernels, published, published_protocol, published_tensor
 
 CLASSES: dict[int, tuple[Case, ...]] = {
     1: (
@@ -51,7 +49,7 @@ CLASSES: dict[int, tuple[Case, ...]] = {
     2: (new_case(kernels.refill, [LONG, 8], "proxy-fence", "ld(slot.x.at", "tma.load(slot.x"),),
     3: (new_case(p.matrices_refilled, [WIDE, 6], "proxy-fence", "ldmatrix(slot.x.at", "tma.load(slot.x"),),
     4: (new_case(p.late_fence, [BOX], "proxy-fence", "st(tile.at(warp.lane, column + warp.id)", "tma.store"),),
-    5: (new_case(t.tensor_core, [RESULT], "proxy-fence", "st(at, 0x3F803F80)", "tcgen05.mma(", fenced=False),),
+    5: (new_case(t.tensor_core, [RESULT], "proxy-fence", "st(place + word, ONES)", "tcgen05.mma(", fenced=False),),
     6: (
         new_case(p.others_group, [BOX], "race", "tma.store", "st(tile.at(warp.lane, warp.id)"),
         new_case(p.refilled_source, [LONG], "race", "tma.store", "st(tile.at(warp.lane, column + warp.id)"),
@@ -287,13 +285,7 @@ MORE: tuple[Case, ...] = (
         grid=2,
         group=1,
     ),
-    new_case(e.stores_at_entry, [WORDS], "cluster-entry", "st(Pointer(", grid=2),
-    new_case(e.arrives_at_entry, [WORDS], "fault", "of CTA 1 is not initialised", "ready.at(", grid=2),
-    new_case(e.multicasts_at_entry, [BOX], "cluster-entry", "tma.load(", grid=2),
-    new_case(e.number_as_parity, [BOX, 3], "mbarrier-parity", "full.wait("),
-    new_case(e.leaves_a_load, [BOX], "exit-early", "tma.load("),
-    new_case(e.ends_twice, [WORDS], "mbarrier-live", "ready.inval()"),
-    new_case(e.others_commit, [FLOATS], "race", "tcgen05.mma(", "tcgen05.ld(acc)"),
-    new_case(e.refilled_copy, [FLOATS], "race", "tcgen05.cp(", "st(words + tid.x, tid.x)"),
-    new_case(e.refilled_copy, [FLOATS], "uninitialised", "tcgen05.cp(", written=False, right=True),
+    new_case(copies.load_all, [BOX], "cluster-entry", "tma.load(", grid=2, wrong="entry"),
+    new_case(q.number_as_parity, [BOX, 3], "mbarrier-parity", "full.wait("),
+    new_case(t.others_commit, [FLOATS], "race", "tcgen05.mma(", "tcgen05.ld(acc)"),
 )

@@ -14,7 +14,6 @@ from tests.races import (
     correct_kernels,
     published,
     published_copies,
-    published_ends,
     published_protocol,
     published_tensor,
 )
@@ -82,5 +81,5 @@ def test_the_classes_and_their_rules_are_those_of_the_page() -> None:
 
 def test_every_kernel_has_a_case() -> None:
     used = {case.kernel for case in CASES.values()}
-    for module in (published, published_copies, published_ends, published_protocol, published_tensor):
+    for module in (published, published_copies, published_protocol, published_tensor):
         assert {item for item in vars(module).values() if isinstance(item, Kernel)} <= used

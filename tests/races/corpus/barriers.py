@@ -38,21 +38,6 @@ def use_of_mbarrier(*, cluster: int = 1, use: str = "arrive", wrong: str = "") -
     ctas.sync()
 
 
-@kernel("sm_90a", threads=32)
-def initialised_twice(*, cluster: int = 1, wrong: str = "") -> None:
-    """An mbarrier is initialised again, with or without its end before."""
-    ready = mbarrier(1, name="ready")
-    with If(elect_one()):
-        ready.init()
-        if not wrong:
-            ready.inval()
-        ready.init()
-        ready.arrive()
-    warp.sync()
-    ready.wait(0)
-    ctas.sync()
-
-
 @kernel("sm_90a", threads=96)
 def partitions(*, cluster: int = 1, wrong: str = "") -> None:
     """Warps with roles wait for arrivals of the next CTA; ``wrong`` says why they never come."""
@@ -140,40 +125,24 @@ def uneven_waits(iterations: u32, *, cluster: int = 1, wrong: str = "") -> None:
     ctas.sync()
 
 
-@kernel("sm_90a", threads=64)
-def hazard(*, cluster: int = 1, kind: str = "raw", wrong: str = "") -> None:
-    """Two warps access the same words of the CTA without a barrier: read after write, write after read or write."""
-    words = smem.array(u32, 64)
-    words[63 - tid.x] = 0
-    bar.sync()
+@kernel("sm_90a")
+def hazard(*, cluster: int = 1, threads: int = 64, kind: str = "raw", wrong: str = "") -> None:
+    """The threads of a CTA, or the lanes of a warp, access the same words without a barrier: read after write, write
+    after read or after write."""
+    words, sync = smem.array(u32, 64), warp.sync if threads == 32 else bar.sync
+    other = threads - 1 - tid.x
+    words[other] = 0
+    sync()
     if kind == "war":
         ld(words + tid.x)
     else:
         words[tid.x] = tid.x
     if not wrong:
-        bar.sync()
+        sync()
     if kind == "raw":
-        ld(words + (63 - tid.x))
+        ld(words + other)
     else:
-        words[63 - tid.x] = 1
-
-
-@kernel("sm_90a", threads=32)
-def warp_hazard(*, cluster: int = 1, kind: str = "raw", wrong: str = "") -> None:
-    """As `hazard`, with the lanes of one warp: they have no order without a barrier of the warp."""
-    words = smem.array(u32, 32)
-    words[31 - warp.lane] = 0
-    warp.sync()
-    if kind == "war":
-        ld(words + warp.lane)
-    else:
-        words[warp.lane] = warp.lane
-    if not wrong:
-        warp.sync()
-    if kind == "raw":
-        ld(words + (31 - warp.lane))
-    else:
-        words[31 - warp.lane] = 1
+        words[other] = 1
 
 
 @kernel("sm_90a", threads=64)

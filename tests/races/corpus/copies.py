@@ -17,6 +17,7 @@ from warpwright.lang import (
     fence,
     kernel,
     ld,
+    loop,
     mbarrier,
     smem,
     st,
@@ -37,7 +38,12 @@ DELTAS = {"fewer": -16, "more": 16}
 def load_tile(x: tma.Map[f32], *, cluster: int = 1, wrong: str = "") -> None:
     """Threads read a tile of TMA: too early, or they overwrite it, or the bytes are not those of the copy."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
-    start(full)
+    if wrong == "init_unfenced":
+        with If(tid.x == 0):
+            full.init()
+        ctas.sync()
+    else:
+        start(full)
     with If((warp.id == 0) & elect_one()):
         full.arrive_expect_tx(tile.nbytes + DELTAS.get(wrong, 0))
         tma.load(tile, x[0, 0], full)
@@ -224,6 +230,21 @@ def copy_stages(x: Global[u32], *, cluster: int = 1, wrong: str = "") -> None:
         bar.sync()
     ld(stages[1 if wrong == "other_stage" else 0] + 4 * (63 - tid.x), vec=4)
     cp_async.wait_group(0)
+
+
+@kernel("sm_90a", threads=64)
+def copy_loop(x: Global[u32], tiles: u32, *, cluster: int = 1, wrong: str = "") -> None:
+    """A pipeline of `cp.async` with two stages; a thread that is ahead overwrites what its neighbour still reads."""
+    stages = smem.array(u32, 512)
+    for number in loop(tiles):
+        cp_async.copy(stages + ((number & 1) * 256 + tid.x * 4), x + tid.x * 4)
+        cp_async.commit_group()
+        cp_async.wait_group(0)
+        bar.sync()
+        ld(stages + ((number & 1) * 256 + 4 * (63 - tid.x)), vec=4)
+        if not wrong:
+            bar.sync()
+        stages[(number & 1) * 256 + tid.x * 4] = number
 
 
 @kernel("sm_90a", threads=64)

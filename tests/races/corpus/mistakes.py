@@ -82,6 +82,7 @@ def _copies() -> list[list[Case]]:
         _at(ALL, c.copy_stages, [WORDS], "race", copy, "ld(stages", wrong="other_stage"),
         _at(ALL, c.copy_stages, [WORDS], "race", copy, "ld(stages", wrong="unsynced"),
         _at(ALL, c.copy_stages, [WORDS], "race", copy, "ld(stages", wrong="deep"),
+        _at(ALL, c.copy_loop, [WORDS, 4], "race", "ld(stages", "stages[(number", wrong="ahead"),
         _at(ALL, c.copy_for_others, [WORDS], "race", "cp_async.copy(words", "words[warp.lane] = 1", wrong="unawaited"),
         _at(CLUSTERS, c.store_async, [WORDS], "race", sent, "ld(words + tid.x)", wrong="early"),
         _at(CLUSTERS, c.store_async, [WORDS], "race", sent, "ld(words + tid.x)", wrong="fewer"),
@@ -120,6 +121,8 @@ def _roles() -> list[list[Case]]:
         _at(ALL, r.flag, [], "race", there, "ld(words)", wrong="load"),
         _at(CLUSTERS, r.exchange, [WORDS], "cluster-entry", there, wrong="entry"),
         _at(ALL, r.exchange, [WORDS], "race", there, "ld(words", wrong="relaxed"),
+        _at(ALL, r.exchange, [WORDS], "race", there, "ld(words", wrong="late"),
+        _at(ALL, r.exchange, [WORDS], "fault", "waits without having arrived", "ctas.wait()", wrong="unarrived"),
         _at(CLUSTERS, r.exchange, [WORDS], "race", there, "ld(words", wrong="cta"),
         _at(CLUSTERS, r.exchange, [WORDS], "race", "ld(in_cta(", "words[31 - warp.lane] = 1", wrong="reused"),
         _at(CLUSTERS, r.exchange, [WORDS], "exit-early", "ld(in_cta(", wrong="exit"),
@@ -186,7 +189,6 @@ def _barriers() -> list[list[Case]]:
             _at(ALL, b.use_of_mbarrier, [], "mbarrier-live", "ready.inval()", wrong=when, use="inval")
             for when in ("before", "after")
         ),
-        _at(ALL, b.initialised_twice, [], "mbarrier-live", "ready.init()", "ready.init()", wrong="live"),
         _at(ALL, b.partitions, [], "deadlock", "phase 0 lacks 1 of 2 arrivals", first, second, wrong="under"),
         _at(ALL, b.partitions, [], "deadlock", "ready1 → second → ready0 → first", first, second, wrong="mutual"),
         _at(ALL, b.partitions, [], "deadlock", "ready0: phase 0 lacks 1 of 1 arrivals", second, wrong="returned"),
@@ -197,12 +199,12 @@ def _barriers() -> list[list[Case]]:
         _at(ALL, b.phases, [6], "deadlock", "empty: phase 4 lacks 1 of 1", "empty.wait(", wrong="more_completions"),
         _at(ALL, b.uneven_waits, [6], "mbarrier-lapped", "full.wait(", "full.arrive()", wrong="uncounted"),
         *(
-            _at(ALL, kernel, [], "race", one, two, wrong="unsynced", kind=kind)
-            for kernel, place in ((b.hazard, "words[tid.x]"), (b.warp_hazard, "words[warp.lane]"))
+            _at(ALL, b.hazard, [], "race", one, two, wrong="unsynced", kind=kind, **threads)
+            for threads in ({}, {"threads": 32})
             for kind, one, two in (
-                ("raw", f"{place} = ", "ld(words + ("),
-                ("war", "ld(words + ", "] = 1"),
-                ("waw", f"{place} = ", "] = 1"),
+                ("raw", "words[tid.x] = ", "ld(words + other)"),
+                ("war", "ld(words + tid.x)", "words[other] = 1"),
+                ("waw", "words[tid.x] = ", "words[other] = 1"),
             )
         ),
         _at(ALL, b.divergent, [], "deadlock", "barrier 1 (32 of 64 threads", "bar.sync(1, 64)", wrong="warp"),
@@ -239,6 +241,7 @@ def _tensor() -> list[list[Case]]:
         _at(ALL, t.copy_to_tensor_memory, [], "race", cp, cp, wrong="unawaited", access="copy"),
         _at(ALL, t.copy_to_tensor_memory, [], "uninitialised", cp, wrong="unwritten"),
         _at(ALL, t.copy_to_tensor_memory, [], "proxy-fence", ones, cp, wrong="unfenced"),
+        _at(ALL, t.multiply_copied, [], "race", mma, cp, wrong="unawaited"),
         _at(ALL, t.transfers, [], "race", st, st, wrong="stored_twice"),
         _at(ALL, t.transfers, [], "race", st, "tcgen05.ld(acc)", wrong="store_unawaited"),
         _at(ALL, t.transfers, [], "race", "tcgen05.ld(acc)", st, wrong="load_unawaited"),
@@ -294,7 +297,7 @@ _EACH_CTA = (
     "registers_upwards", "single_stage", "loop_back", "counts_to_zero", "missing_wait", "expected_too_little",
     "expected_by_two", "store_out_of_bounds", "warps_disagree", "arrives_too_seldom", "alternate_warps",
     "never_initialised", "misaligned_bytes", "misaligned_box", "misaligned_descriptor", "other_count", "other_number",
-    "divergent_barrier", "part_of_a_warpgroup", "early_stage", "leaves_a_load", "ends_twice",
+    "divergent_barrier", "part_of_a_warpgroup", "early_stage",
 )  # fmt: skip
 
 # what is a note in PTX of others, because the assembler or the chip is known to keep the order: its evidence
@@ -303,6 +306,7 @@ NOTES = {
     "matrices_refilled": "overwrite",
     "late_fence": "late fence",
     "load_after_store-late": "late fence",
+    "load_tile-init_unfenced": "fence",
     "fenced_store-consumer": "late fence",
     "cancel-unfenced": "overwrite",
     "registers_differ": "registers",
@@ -336,6 +340,7 @@ def _notes() -> list[list[Case]]:
     tile = "tile.at(warp.id, warp.lane)[0] = 1.0"
     return [
         _at(ALL, c.load_after_store, [BOX], "proxy-fence", tile, "tma.load(", wrong="late"),
+        _at(ALL, c.load_tile, [BOX], "mbarrier-init", "full.init()", "tma.load(tile", wrong="init_unfenced"),
         _at(ALL, r.fenced_store, [BOX], "proxy-fence", "tile.at(row, warp.lane)[0]", "tma.store(", wrong="consumer"),
         _at(ALL, s.cancel, [], "proxy-fence", "is_canceled(ld(", "try_cancel(", wrong="unfenced"),
         _at((1,), kernels.exit_before_store, [BOX[:32, :32]], "exit-early", "tma.store("),
@@ -343,6 +348,6 @@ def _notes() -> list[list[Case]]:
 
 
 _GROUPS = (
-    _copies, _roles, _scopes, _barriers, _tensor, _deadlocks, _global_memory, _published, _notes, _undecided,
+    _published, _copies, _roles, _scopes, _barriers, _tensor, _deadlocks, _global_memory, _notes, _undecided,
 )  # fmt: skip
 MISTAKES = {cases[0].name: cases for group in _GROUPS for cases in group()}

@@ -271,9 +271,13 @@ def exchange(x: Global[u32], *, cluster: int = 1, wrong: str = "") -> None:
     words = smem.array(u32, 32)
     if wrong != "entry":
         ctas.sync()
+    if wrong == "late":
+        ctas.arrive()
     in_cta(next_rank(), words)[warp.lane] = warp.lane
     if wrong == "relaxed":
         ctas.arrive("relaxed")
+        ctas.wait()
+    elif wrong in ("late", "unarrived"):
         ctas.wait()
     elif wrong == "cta":
         bar.sync()

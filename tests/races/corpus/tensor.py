@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests.races.parts import ONES, allocate, fill, free, initialise, sync_tensor_core
+from tests.races.parts import ONES, free_columns, prepare, sync_tensor_core
 from warpwright.lang import (
     Global,
     If,
@@ -13,7 +13,6 @@ from warpwright.lang import (
     bf16,
     elect_one,
     f32,
-    fence,
     kernel,
     mbarrier,
     smem,
@@ -34,14 +33,6 @@ def operands(rows: int = 128, columns: int = 64) -> tuple[smem.Tile, smem.Tile]:
     return smem.tile(bf16, (rows, 16), swizzle=32), smem.tile(bf16, (columns, 16), swizzle=32)
 
 
-def open_tensor_memory() -> None:
-    """Synchronise the cluster after the allocation, and read the address."""
-    tcgen05.fence_before_thread_sync()
-    ctas.sync()
-    tcgen05.fence_after_thread_sync()
-    tmem.open()
-
-
 def access_after(access: str, operand: smem.Tile, acc: tmem.TmemTile) -> None:
     """Access an operand or the sums of an MMA, without synchronisation."""
     if access == "store":
@@ -59,13 +50,7 @@ def multiply(x: Global[bf16], *, cluster: int = 1, access: str = "load", wrong: 
     """An MMA, and then an access to its sums or its operands: by TMA, threads, or other operations on tensor memory."""
     (a, b), acc, spare = operands(), tmem.tile(f32, (128, 64)), smem.tile(bf16, (128, 16), swizzle=32)
     done, full = mbarrier(1, name="done"), mbarrier(1, name="full")
-    initialise(done, full)
-    allocate()
-    fill(a)
-    fill(b)
-    if wrong != "unfenced":
-        fence.proxy_async()
-    open_tensor_memory()
+    prepare((a, b), done, full, fenced=wrong != "unfenced")
     with If((warp.id == 0) & elect_one()):
         if wrong == "committed_before":
             tcgen05.commit(done)
@@ -85,7 +70,7 @@ def multiply(x: Global[bf16], *, cluster: int = 1, access: str = "load", wrong: 
         full.wait(0)
     access_after(access, a, acc)
     done.wait(0)
-    free()
+    free_columns()
 
 
 @kernel("sm_100a", threads=128)
@@ -93,12 +78,7 @@ def two_sums(*, cluster: int = 1, wrong: str = "") -> None:
     """Two MMAs with a commit each; threads load sums of the one that they have waited for, or of the other."""
     a, b = operands()
     sums, done = [tmem.tile(f32, (128, 64)) for _ in range(2)], mbarrier.array(2, name="done")
-    initialise(*done)
-    allocate()
-    fill(a)
-    fill(b)
-    fence.proxy_async()
-    open_tensor_memory()
+    prepare((a, b), *done)
     with If((warp.id == 0) & elect_one()):
         for number in range(2):
             tcgen05.mma(sums[number], a, b, accumulate=False)
@@ -109,7 +89,7 @@ def two_sums(*, cluster: int = 1, wrong: str = "") -> None:
     tcgen05.wait_ld()
     done[1].wait(0)
     tcgen05.fence_after_thread_sync()
-    free()
+    free_columns()
 
 
 @kernel("sm_100a", threads=128)
@@ -117,13 +97,7 @@ def copy_to_tensor_memory(*, cluster: int = 1, access: str = "store", wrong: str
     """tcgen05.cp reads shared memory, which threads write again, and writes tensor memory, which they load or write."""
     source, copied = smem.tile(bf16, (128, 16), swizzle=32), tmem.tile(f32, (128, 8))
     done, again = mbarrier(1, name="done"), mbarrier(1, name="again")
-    initialise(done, again)
-    allocate()
-    if wrong != "unwritten":
-        fill(source)
-    if wrong != "unfenced":
-        fence.proxy_async()
-    open_tensor_memory()
+    prepare([] if wrong == "unwritten" else [source], done, again, fenced=wrong != "unfenced")
     with If((warp.id == 0) & elect_one()):
         tcgen05.cp(copied, shared_descriptor(source), "128x256b")
         tcgen05.commit(done)
@@ -138,15 +112,33 @@ def copy_to_tensor_memory(*, cluster: int = 1, access: str = "store", wrong: str
     access_after(access, source, copied)
     done.wait(0)
     tcgen05.fence_after_thread_sync()
-    free()
+    free_columns()
+
+
+@kernel("sm_100a", threads=128)
+def multiply_copied(*, cluster: int = 1, wrong: str = "") -> None:
+    """An MMA reads A from tensor memory, where tcgen05.cp writes the next A."""
+    (a, b), left, acc = operands(), tmem.tile(f32, (128, 8)), tmem.tile(f32, (128, 64))
+    done = mbarrier.array(2, name="done")
+    prepare((a, b), *done)
+    with If((warp.id == 0) & elect_one()):
+        for number in range(2):
+            tcgen05.cp(left, shared_descriptor(a), "128x256b")
+            tcgen05.mma(acc, left.packed(bf16), b, accumulate=number > 0)
+            tcgen05.commit(done[number])
+            if not wrong:
+                done[number].wait(0)
+    for each in done:
+        each.wait(0)
+    tcgen05.fence_after_thread_sync()
+    free_columns()
 
 
 @kernel("sm_100a", threads=256)
 def transfers(*, cluster: int = 1, wrong: str = "") -> None:
     """Warps store to tensor memory, load, and store again; then the warps of the other warpgroup store there."""
     acc = tmem.tile(f32, (128, 32))
-    allocate()
-    open_tensor_memory()
+    prepare([])
     with If(warp.id < 4):
         for _ in range(2 if wrong == "stored_twice" else 1):
             tcgen05.st(acc, [tid.x.to(f32) for _ in range(32)])
@@ -163,7 +155,7 @@ def transfers(*, cluster: int = 1, wrong: str = "") -> None:
     with If(warp.id >= 4):
         tcgen05.st(acc, [tid.x.to(f32) for _ in range(32)])
         tcgen05.wait_st()
-    free()
+    free_columns()
 
 
 @kernel("sm_100a", threads=128)
@@ -171,12 +163,7 @@ def hand_over(*, cluster: int = 1, wrong: str = "") -> None:
     """Threads store sums to tensor memory, and an MMA of another thread adds to them, or reads them as its A."""
     (a, b), acc = operands(), tmem.tile(f32, (128, 64))
     stored, done = mbarrier(128, name="stored"), mbarrier(1, name="done")
-    initialise(stored, done)
-    allocate()
-    fill(a)
-    fill(b)
-    fence.proxy_async()
-    open_tensor_memory()
+    prepare((a, b), stored, done)
     tcgen05.st(acc, [tid.x.to(f32) for _ in range(64)])
     if wrong != "store_unawaited":
         tcgen05.wait_st()
@@ -191,7 +178,7 @@ def hand_over(*, cluster: int = 1, wrong: str = "") -> None:
     done.wait(0)
     tcgen05.wait_st()
     tcgen05.fence_after_thread_sync()
-    free()
+    free_columns()
 
 
 @kernel("sm_100a", threads=128)
@@ -199,13 +186,7 @@ def multiply_in_pair(x: Global[bf16], *, cluster: int = 2, access: str = "load",
     """As `multiply`, by pairs of CTAs: the leader issues the MMA of both, and its commit reaches both."""
     (a, b), acc = operands(128, 32), tmem.tile(f32, (128, 64), cta_group=2)
     done, full = mbarrier(2 if wrong == "overcounted" else 1, name="done"), mbarrier(1, name="full")
-    initialise(done, full)
-    allocate()
-    fill(a)
-    fill(b)
-    if wrong != "unfenced":
-        fence.proxy_async()
-    open_tensor_memory()
+    prepare((a, b), done, full, fenced=wrong != "unfenced")
     for leader in range(0, cluster, 2):
         with If((ctas.rank == leader) & (warp.id == 0) & elect_one()):
             tcgen05.mma(acc, a, b, accumulate=False, cta_group=2)
