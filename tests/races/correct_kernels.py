@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.races.parts import initialise, load_operands
 from warpwright.lang import (
     Global,
     If,
@@ -32,9 +33,7 @@ def loads_and_stores(x: tma.Map[f32], y: tma.Map[f32]) -> None:
     """A wait alone orders reads after a load; parity 1 of a fresh mbarrier passes; threads and TMA read the same memory
     without synchronisation."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
-    with If((warp.id == 0) & elect_one()):
-        full.init()
-        fence.mbarrier_init()
+    initialise(full)
     bar.sync()
     with If((warp.id == 0) & elect_one()):
         full.wait(1)
@@ -52,16 +51,7 @@ def loads_and_stores(x: tma.Map[f32], y: tma.Map[f32]) -> None:
 def chained_wgmma(a: tma.Map[bf16], b: tma.Map[bf16], d: Global[f32]) -> None:
     """wgmma of one shape into one accumulator need no fence between them, also in separate groups; nvcc copies
     accumulator registers after the fence."""
-    a_tile, b_tile = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
-    full = mbarrier(1, name="full")
-    with If((warp.id == 0) & elect_one()):
-        full.init()
-        fence.mbarrier_init()
-        full.arrive_expect_tx(a_tile.nbytes + b_tile.nbytes)
-        tma.load(a_tile, a[0, 0], full)
-        tma.load(b_tile, b[0, 0], full)
-    bar.sync()
-    full.wait(0)
+    a_tile, b_tile = load_operands(a, b)
     acc = wgmma.accumulator(f32, (64, 64))
     wgmma.fence()
     for register in acc.regs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.races.parts import initialise
 from warpwright.lang import (
     Break,
     Global,
@@ -240,9 +241,7 @@ def read_after_store(y: tma.Map[f32], x: Global[f32], z: Global[f32], *, right: 
 def write_under_load(y: tma.Map[f32], x: Global[f32], *, right: bool = False) -> None:
     """Threads write the memory that TMA loads."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
-    with If(elect_one()):
-        full.init()
-        fence.mbarrier_init()
+    initialise(full)
     for row in range(ROWS):
         x[row * COLUMNS + tid.x] = tid.x.to(f32)
     if right:
@@ -258,9 +257,7 @@ def write_under_load(y: tma.Map[f32], x: Global[f32], *, right: bool = False) ->
 def overwrite_box(y: tma.Map[f32], x: Global[f32], *, right: bool = False) -> None:
     """A box is overwritten while TMA loads it."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
-    with If(elect_one()):
-        full.init()
-        fence.mbarrier_init()
+    initialise(full)
     warp.sync()
     with If(elect_one()):
         full.arrive_expect_tx(tile.nbytes)

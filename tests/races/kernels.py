@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.races.parts import initialise, load_operands
 from warpwright.lang import (
     Global,
     If,
@@ -124,9 +125,7 @@ def wait_before_init(x: tma.Map[f32], *, right: bool = False) -> None:
 def refill(x: tma.Map[f32], tiles: u32, *, right: bool = False) -> None:
     """TMA refills a stage; the threads' reads of it are not ordered before the refill."""
     ring = Ring(2, full=1, empty=32, name="rows", x=smem.tile(f32, (ROWS, COLUMNS)))
-    with If((warp.id == 0) & elect_one()):
-        ring.init()
-        fence.mbarrier_init()
+    initialise(ring)
     bar.sync()
 
     @role(warp=0, elect=True)
@@ -216,16 +215,7 @@ def accumulators(
     a: tma.Map[bf16], b: tma.Map[bf16], d: Global[f32], *, fenced: bool = True, waited: bool = True
 ) -> None:
     """A wgmma whose accumulators are zeroed before and read after it."""
-    a_tile, b_tile = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
-    full = mbarrier(1, name="full")
-    with If((warp.id == 0) & elect_one()):
-        full.init()
-        fence.mbarrier_init()
-        full.arrive_expect_tx(a_tile.nbytes + b_tile.nbytes)
-        tma.load(a_tile, a[0, 0], full)
-        tma.load(b_tile, b[0, 0], full)
-    bar.sync()
-    full.wait(0)
+    a_tile, b_tile = load_operands(a, b)
     acc = wgmma.accumulator(f32, (64, 64))
     for register in acc.regs:
         register.set(0.0)
@@ -248,10 +238,7 @@ def tensor_memory(a: tma.Map[bf16], b: tma.Map[bf16], d: Global[f32], *, right: 
     a_tile, b_tile = smem.tile(bf16, (128, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
     acc = tmem.tile(f32, (128, 64))
     loaded, multiplied = mbarrier(1, name="loaded"), mbarrier(1, name="multiplied")
-    with If((warp.id == 0) & elect_one()):
-        loaded.init()
-        multiplied.init()
-        fence.mbarrier_init()
+    initialise(loaded, multiplied)
 
     @role(warp=1)
     def alloc() -> None:

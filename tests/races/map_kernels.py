@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.races.parts import initialise
 from warpwright.lang import (
     Global,
     If,
@@ -40,9 +41,7 @@ def modify_map(
     """A tensor map is copied to shared memory, modified, published and used; then it is modified again."""
     buffer, tile = smem.array(u32, WORDS, align=128), smem.tile(f32, (ROWS, COLUMNS))
     full = mbarrier(1, name="full")
-    with If(elect_one()):
-        full.init()
-        fence.mbarrier_init()
+    initialise(full)
     buffer[tid.x] = ld(Pointer(u32, x.address) + tid.x)
     warp.sync()
     with If(elect_one()):
@@ -75,9 +74,7 @@ def pass_map(
 ) -> None:
     """One warp reduces a tensor map in global memory to two rows, the other copies with it."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
-    with If(tid.x == 0):
-        full.init()
-        fence.mbarrier_init()
+    initialise(full)
     with If(warp.id == 0):
         st(map + tid.x, ld(Pointer(u32, x.address) + tid.x))
         warp.sync()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.races.parts import initialise, start
 from warpwright.lang import (
     Global,
     If,
@@ -77,10 +78,7 @@ def others_group(y: tma.Map[f32], *, right: bool = False) -> None:
 def multicast_early(x: tma.Map[f32], *, right: bool = False) -> None:
     """One CTA multicasts to both while the other still reads the previous data."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
-    with If(elect_one()):
-        full.init()
-        fence.mbarrier_init()
-    cluster.sync()
+    start(full)
     with If(elect_one()):
         full.arrive_expect_tx(tile.nbytes)
     with If((cluster.rank == 0) & elect_one()):
@@ -103,10 +101,7 @@ def multicast_early(x: tma.Map[f32], *, right: bool = False) -> None:
 def lonely_multicast(x: tma.Map[f32], *, right: bool = False) -> None:
     """Both CTAs expect a box; the multicast mask names one of them."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
-    with If(elect_one()):
-        full.init()
-        fence.mbarrier_init()
-    cluster.sync()
+    start(full)
     with If(elect_one()):
         full.arrive_expect_tx(tile.nbytes)
     with If((cluster.rank == 0) & elect_one()):
@@ -126,9 +121,7 @@ def early_release(a: tma.Map[bf16], b: tma.Map[bf16], steps: u32, *, right: bool
         a=smem.tile(bf16, (64, 64), swizzle=128),
         b=smem.tile(bf16, (64, 64), swizzle=128),
     )
-    with If((warp.id == 0) & elect_one()):
-        ring.init()
-        fence.mbarrier_init()
+    initialise(ring)
     bar.sync()
 
     @role(warp=4, elect=True)
@@ -163,10 +156,7 @@ def one_phase(x: tma.Map[f32], tiles: u32, *, right: bool = False) -> None:
     """The reader waits for the same phase in every iteration."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
     full, empty = mbarrier(1, name="full"), mbarrier(32, name="empty")
-    with If((warp.id == 0) & elect_one()):
-        full.init()
-        empty.init()
-        fence.mbarrier_init()
+    initialise(full, empty)
     bar.sync()
 
     @role(warp=0, elect=True)
@@ -190,10 +180,7 @@ def single_stage(x: tma.Map[f32], tiles: u32, *, right: bool = False) -> None:
     """One stage is refilled in a loop; no thread releases it."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
     full, empty = mbarrier(1, name="full"), mbarrier(32, name="empty")
-    with If((warp.id == 0) & elect_one()):
-        full.init()
-        empty.init()
-        fence.mbarrier_init()
+    initialise(full, empty)
     bar.sync()
 
     @role(warp=0, elect=True)
@@ -309,10 +296,7 @@ def missing_wait(x: tma.Map[f32], *, right: bool = False) -> None:
 def odd_pair(x: tma.Map[f32], tiles: u32, *, right: bool = False) -> None:
     """The leader waits for both CTAs of a pair; with an odd number of tiles one CTA has no tile and exits."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(2, name="full")
-    with If(elect_one()):
-        full.init()
-        fence.mbarrier_init()
-    cluster.sync()
+    start(full)
     mine = tiles if not right else (tiles + 1) // 2 * 2  # beyond the last tile, TMA fills with zeros
     with If((cluster.rank < mine) & elect_one()):
         full.at(0).arrive()
@@ -328,9 +312,7 @@ def odd_pair(x: tma.Map[f32], tiles: u32, *, right: bool = False) -> None:
 def matrices_refilled(x: tma.Map[bf16], tiles: u32, *, right: bool = False) -> None:
     """TMA refills a stage that `ldmatrix` reads; the reads are not ordered before the refill."""
     ring = Ring(2, full=1, empty=32, name="rows", x=smem.tile(bf16, (32, 64), swizzle=128))
-    with If((warp.id == 0) & elect_one()):
-        ring.init()
-        fence.mbarrier_init()
+    initialise(ring)
     bar.sync()
 
     @role(warp=0, elect=True)
@@ -359,10 +341,7 @@ def second_tile(x: tma.Map[f32], tiles: u32, steps: u32, *, right: bool = False)
     """Phases restart at zero with every tile: after an odd number of steps the second tile's phases are wrong."""
     tile = smem.tile(f32, (ROWS, COLUMNS))
     full, empty = mbarrier(1, name="full"), mbarrier(32, name="empty")
-    with If((warp.id == 0) & elect_one()):
-        full.init()
-        empty.init()
-        fence.mbarrier_init()
+    initialise(full, empty)
     bar.sync()
 
     @role(warp=0, elect=True)
@@ -391,9 +370,7 @@ def loop_back(a: tma.Map[bf16], b: tma.Map[bf16], steps: u32, *, right: bool = F
     reads."""
     a_tiles = [smem.tile(bf16, (64, 64), swizzle=128) for _ in range(2)]
     b_tile, full = smem.tile(bf16, (64, 64), swizzle=128), mbarrier(1, name="full")
-    with If((warp.id == 0) & elect_one()):
-        full.init()
-        fence.mbarrier_init()
+    initialise(full)
     bar.sync()
     acc = wgmma.accumulator(f32, (64, 64))
     for k in loop(steps):

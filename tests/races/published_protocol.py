@@ -5,6 +5,7 @@ Each is the smallest kernel that has the mistake; with ``right`` the kernel is c
 
 from __future__ import annotations
 
+from tests.races.parts import initialise, load_operands, start
 from warpwright.lang import (
     Global,
     If,
@@ -106,10 +107,7 @@ def never_initialised(x: Global[u32], *, right: bool = False) -> None:
 def peer_as_own(x: Global[u32], *, right: bool = False) -> None:
     """An operation on this CTA's memory gets the address of the other CTA's mbarrier."""
     ready = mbarrier(1, name="ready")
-    with If(elect_one()):
-        ready.init()
-        fence.mbarrier_init()
-    cluster.sync()
+    start(ready)
     with If(elect_one()):
         other = addr(cluster.map(ready.address, cluster.rank ^ 1))
         how = "release.cluster.shared::cluster" if right else "release.cta.shared::cta"
@@ -122,10 +120,7 @@ def peer_as_own(x: Global[u32], *, right: bool = False) -> None:
 def bytes_for_the_peer(x: tma.Map[f32], *, right: bool = False) -> None:
     """The CTA expects bytes at the other CTA's mbarrier, and its copy counts them at its own."""
     tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
-    with If(elect_one()):
-        full.init()
-        fence.mbarrier_init()
-    cluster.sync()
+    start(full)
     with If(elect_one() & (cluster.rank == 0)):
         full.at(0 if right else 1).arrive_expect_tx(tile.nbytes)
         tma.load(tile, x[0, 0], full)
@@ -261,16 +256,7 @@ def registers_at_once(x: Global[u32], *, right: bool = False) -> None:
 @kernel("sm_90a", threads=128)
 def part_of_a_warpgroup(a: tma.Map[bf16], b: tma.Map[bf16], *, right: bool = False) -> None:
     """One warp of a warpgroup issues no wgmma."""
-    a_tile, b_tile = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
-    full = mbarrier(1, name="full")
-    with If((warp.id == 0) & elect_one()):
-        full.init()
-        fence.mbarrier_init()
-        full.arrive_expect_tx(a_tile.nbytes + b_tile.nbytes)
-        tma.load(a_tile, a[0, 0], full)
-        tma.load(b_tile, b[0, 0], full)
-    bar.sync()
-    full.wait(0)
+    a_tile, b_tile = load_operands(a, b)
     acc = wgmma.accumulator(f32, (64, 64))
     with If(warp.id < (4 if right else 3)):
         wgmma.fence()
@@ -282,16 +268,7 @@ def part_of_a_warpgroup(a: tma.Map[bf16], b: tma.Map[bf16], *, right: bool = Fal
 @kernel("sm_90a", threads=128)
 def misaligned_descriptor(a: tma.Map[bf16], b: tma.Map[bf16], *, right: bool = False) -> None:
     """An unmasked field of a matrix descriptor overflows into the next field."""
-    a_tile, b_tile = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
-    full = mbarrier(1, name="full")
-    with If((warp.id == 0) & elect_one()):
-        full.init()
-        fence.mbarrier_init()
-        full.arrive_expect_tx(a_tile.nbytes + b_tile.nbytes)
-        tma.load(a_tile, a[0, 0], full)
-        tma.load(b_tile, b[0, 0], full)
-    bar.sync()
-    full.wait(0)
+    a_tile, b_tile = load_operands(a, b)
     acc = wgmma.accumulator(f32, (64, 64))
     masked, whole = warpgroup_descriptor(b_tile[:, :16]), 0 if right else 1 << 60
     wgmma.fence()
@@ -334,9 +311,7 @@ def counted_and_read(x: Global[u32], *, right: bool = False, zeroed: bool = True
 def write_after_load(x: tma.Map[f32], y: Global[f32], *, right: bool = False) -> None:
     """A thread's write after it issued a load is not ordered by the load's arrival."""
     tile, scale, full = smem.tile(f32, (ROWS, COLUMNS)), smem.scalar(f32), mbarrier(1, name="full")
-    with If(tid.x == 0):
-        full.init()
-        fence.mbarrier_init()
+    initialise(full)
     bar.sync()
     with If(tid.x == 0):
         if right:
@@ -382,9 +357,7 @@ def expected_by_two(x: tma.Map[f32], *, right: bool = False) -> None:
 def peer_uninitialised(x: Global[u32], *, right: bool = False) -> None:
     """A CTA arrives at the mbarrier of its peer, whose initialisation it need not see."""
     ready = mbarrier(1, name="ready")
-    with If(elect_one()):
-        ready.init()
-        fence.mbarrier_init()
+    initialise(ready)
     if right:
         cluster.sync()
     else:
@@ -399,10 +372,7 @@ def peer_uninitialised(x: Global[u32], *, right: bool = False) -> None:
 def peer_exited(x: Global[u32], *, right: bool = False) -> None:
     """A CTA arrives at the mbarrier of its peer, where no thread waits: the peer may have exited."""
     ready = mbarrier(1, name="ready")
-    with If(elect_one()):
-        ready.init()
-        fence.mbarrier_init()
-    cluster.sync()
+    start(ready)
     with If(elect_one()):
         ready.at(cluster.rank ^ 1).arrive()
     if right:
@@ -449,16 +419,7 @@ def unwritten_sums(d: Global[f32], wgmmas: u32, *, right: bool = False) -> None:
 @kernel("sm_90a", threads=128)
 def warps_disagree(a: tma.Map[bf16], b: tma.Map[bf16], *, right: bool = False) -> None:
     """The warps of a warpgroup disagree on scale-d, the flag that adds to the accumulator."""
-    a_tile, b_tile = smem.tile(bf16, (64, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
-    full = mbarrier(1, name="full")
-    with If((warp.id == 0) & elect_one()):
-        full.init()
-        fence.mbarrier_init()
-        full.arrive_expect_tx(a_tile.nbytes + b_tile.nbytes)
-        tma.load(a_tile, a[0, 0], full)
-        tma.load(b_tile, b[0, 0], full)
-    bar.sync()
-    full.wait(0)
+    a_tile, b_tile = load_operands(a, b)
     acc = wgmma.accumulator(f32, (64, 64))
     wgmma.fence()
     for k in range(0, 32, 16):
@@ -466,3 +427,17 @@ def warps_disagree(a: tma.Map[bf16], b: tma.Map[bf16], *, right: bool = False) -
         wgmma.mma(acc, a_tile[:, k : k + 16], b_tile[:, k : k + 16], accumulate=adds)
     wgmma.commit_group()
     wgmma.wait_group(0)
+
+
+@kernel("sm_90a", threads=32)
+def number_as_parity(x: tma.Map[f32], tiles: u32, *, right: bool = False) -> None:
+    """The wait gets the number of the phase, not its parity: the third phase has the number 2."""
+    tile, full = smem.tile(f32, (ROWS, COLUMNS)), mbarrier(1, name="full")
+    initialise(full)
+    warp.sync()
+    for number in loop(tiles):
+        with If(elect_one()):
+            full.arrive_expect_tx(tile.nbytes)
+            tma.load(tile, x[0, 0], full)
+        full.wait(number & 1 if right else number)
+        warp.sync()

@@ -4,6 +4,16 @@ correct.
 
 from __future__ import annotations
 
+from tests.races.parts import (
+    allocate_columns,
+    fill,
+    free_columns,
+    initialise,
+    prepare,
+    start,
+    store_first_sum,
+    sync_tensor_core,
+)
 from warpwright.lang import (
     Global,
     If,
@@ -51,9 +61,7 @@ def tensor_core(
     """A tcgen05.mma of operands that threads have written; each option leaves out one synchronisation."""
     a_tile, b_tile = smem.tile(bf16, (128, 64), swizzle=128), smem.tile(bf16, (64, 64), swizzle=128)
     acc, multiplied = tmem.tile(f32, (128, 64)), mbarrier(1, name="multiplied")
-    with If((warp.id == 0) & elect_one()):
-        multiplied.init()
-        fence.mbarrier_init()
+    initialise(multiplied)
 
     @role(warp=1)
     def alloc() -> None:
@@ -61,12 +69,8 @@ def tensor_core(
             tcgen05.relinquish_alloc_permit()
         tmem.alloc()
 
-    for first in range(0, 64, 2):
-        at = Pointer(u32, a_tile.at(0, 0).address, space="shared::cta") + (tid.x * 32 + first // 2)
-        st(at, 0x3F803F80)
-    for first in range(0, 64, 4):
-        at = Pointer(u32, b_tile.at(0, 0).address, space="shared::cta") + (tid.x * 16 + first // 4)
-        st(at, 0x3F803F80)
+    fill(a_tile)
+    fill(b_tile)
     if fenced:
         fence.proxy_async()
     if opened:
@@ -122,10 +126,7 @@ def early_reuse(a: tma.Map[bf16], b: tma.Map[bf16], tiles: u32, *, right: bool =
             each.init()
         fence.mbarrier_init()
 
-    @role(warp=1)
-    def alloc() -> None:
-        tmem.alloc()
-
+    allocate_columns()
     bar.sync()
     tmem.open()
 
@@ -175,12 +176,8 @@ def early_stage(a: tma.Map[bf16], b: tma.Map[bf16], iterations: u32, *, right: b
         b=smem.tile(bf16, (64, 64), swizzle=128),
     )
     acc, done = tmem.tile(f32, (128, 64)), mbarrier(1, name="done")
-    with If((warp.id == 0) & elect_one()):
-        ring.init()
-        done.init()
-        fence.mbarrier_init()
-    with If(warp.id == 1):
-        tmem.alloc()
+    initialise(ring, done)
+    allocate_columns()
     bar.sync()
     tmem.open()
 
@@ -227,9 +224,7 @@ def unallocated(x: Global[u32], *, right: bool = False) -> None:
     base = place[0]
     current().emit("tcgen05.st.sync.aligned.32x32b.x1.b32", addr(base + (warp.id << 21)), (tid.x,))
     tcgen05.wait_st()
-    tcgen05.fence_before_thread_sync()
-    bar.sync()
-    tcgen05.fence_after_thread_sync()
+    sync_tensor_core()
     if right:
         with If(warp.id == 0):
             tcgen05.dealloc(base, 32)
@@ -251,9 +246,7 @@ def missing_store_wait(d: Global[f32], *, right: bool = False, stored: bool = Tr
     tcgen05.wait_ld()
     tcgen05.wait_st()
     d[tid.x] = row[0]
-    tcgen05.fence_before_thread_sync()
-    bar.sync()
-    tcgen05.fence_after_thread_sync()
+    sync_tensor_core()
     with If(warp.id == 0):
         tmem.dealloc()
 
@@ -263,23 +256,12 @@ def a_in_tensor_memory(d: Global[f32], *, copied: bool = False, stored: bool = T
     """A tcgen05.mma reads A from tensor memory: tcgen05.cp is in order before it, but tcgen05.st needs a wait."""
     a_tile, b_tile = smem.tile(bf16, (128, 16), swizzle=32), smem.tile(bf16, (64, 16), swizzle=32)
     left, acc, done = tmem.tile(f32, (128, 8)), tmem.tile(f32, (128, 64)), mbarrier(1, name="done")
-    with If((warp.id == 0) & elect_one()):
-        done.init()
-    with If(warp.id == 1):
-        tmem.alloc()
-    for tile, words in ((a_tile, 8), (b_tile, 4)):
-        for word in range(words):
-            st(Pointer(u32, tile.at(0, 0).address, space="shared::cta") + (tid.x * words + word), 0x3F803F80)
-    fence.proxy_async()
-    bar.sync()
-    tmem.open()
+    prepare((a_tile, b_tile), done)
     if not copied:
         tcgen05.st(left, [tid.x.to(f32) for _ in range(8)])
         if stored:
             tcgen05.wait_st()
-    tcgen05.fence_before_thread_sync()
-    bar.sync()
-    tcgen05.fence_after_thread_sync()
+    sync_tensor_core()
     with If((warp.id == 0) & elect_one()):
         if copied:
             tcgen05.cp(left, shared_descriptor(a_tile), "128x256b")
@@ -291,11 +273,7 @@ def a_in_tensor_memory(d: Global[f32], *, copied: bool = False, stored: bool = T
     tcgen05.wait_ld()
     tcgen05.wait_st()
     d[tid.x] = row[0]
-    tcgen05.fence_before_thread_sync()
-    bar.sync()
-    tcgen05.fence_after_thread_sync()
-    with If(warp.id == 1):
-        tmem.dealloc()
+    free_columns()
 
 
 @kernel("sm_100a", threads=128)
@@ -304,17 +282,7 @@ def mixed_shapes(d: Global[f32], *, right: bool = False) -> None:
     a_tile, b_tile = smem.tile(bf16, (128, 16), swizzle=32), smem.tile(bf16, (64, 16), swizzle=32)
     scores, sums = tmem.tile(f32, (128, 64)), tmem.tile(f32, (128, 32))
     done, over = mbarrier(1, name="done"), mbarrier(1, name="over")
-    with If((warp.id == 0) & elect_one()):
-        done.init()
-        over.init()
-    with If(warp.id == 1):
-        tmem.alloc()
-    for tile, words in ((a_tile, 8), (b_tile, 4)):
-        for word in range(words):
-            st(Pointer(u32, tile.at(0, 0).address, space="shared::cta") + (tid.x * words + word), 0x3F803F80)
-    fence.proxy_async()
-    bar.sync()
-    tmem.open()
+    prepare((a_tile, b_tile), done, over)
     with If((warp.id == 0) & elect_one()):
         tcgen05.mma(scores, a_tile, b_tile, accumulate=False)
         tcgen05.commit(done)
@@ -325,16 +293,7 @@ def mixed_shapes(d: Global[f32], *, right: bool = False) -> None:
             done.wait(1)
         tcgen05.mma(scores, a_tile, b_tile, accumulate=False)
         tcgen05.commit(over)
-    over.wait(0)
-    tcgen05.fence_after_thread_sync()
-    row = tcgen05.ld(scores)
-    tcgen05.wait_ld()
-    d[tid.x] = row[0]
-    tcgen05.fence_before_thread_sync()
-    bar.sync()
-    tcgen05.fence_after_thread_sync()
-    with If(warp.id == 1):
-        tmem.dealloc()
+    store_first_sum(d, scores, over)
 
 
 @kernel("sm_100a", cluster=2, threads=128)
@@ -360,10 +319,7 @@ def pair_parts(x: Global[u32], *, synced: bool = True, group: int = 2) -> None:
 def pair_bytes(a: tma.Map[f32], *, right: bool = False) -> None:
     """The leader of each of two pairs expects the bytes of the whole cluster, and receives those of its pair."""
     tile, full = smem.tile(f32, (32, 32)), mbarrier(1, name="full")
-    with If(elect_one()):
-        full.init()
-        fence.mbarrier_init()
-    cluster.sync()
+    start(full)
     leader = cluster.rank & 6
     with If(elect_one()):
         with If(cluster.rank == leader):
@@ -372,3 +328,20 @@ def pair_bytes(a: tma.Map[f32], *, right: bool = False) -> None:
     with If(cluster.rank == leader):
         full.wait(0)
     cluster.sync()
+
+
+@kernel("sm_100a", threads=128)
+def others_commit(d: Global[f32], *, right: bool = False) -> None:
+    """A warp multiplies, another commits: a commit covers what its own thread has issued, which is nothing."""
+    a_tile, b_tile = smem.tile(bf16, (128, 16), swizzle=32), smem.tile(bf16, (64, 16), swizzle=32)
+    acc, done = tmem.tile(f32, (128, 64)), mbarrier(1, name="done")
+    prepare((a_tile, b_tile), done)
+    with If((warp.id == 0) & elect_one()):
+        tcgen05.mma(acc, a_tile, b_tile, accumulate=False)
+        if right:
+            tcgen05.commit(done)
+    sync_tensor_core()
+    if not right:
+        with If((warp.id == 2) & elect_one()):
+            tcgen05.commit(done)
+    store_first_sum(d, acc, done)

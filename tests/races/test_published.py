@@ -4,7 +4,6 @@ rule a mistake is missed.
 
 from __future__ import annotations
 
-import itertools
 import re
 from pathlib import Path
 
@@ -15,14 +14,13 @@ from tests.races import (
     correct_kernels,
     published,
     published_copies,
-    published_ends,
     published_protocol,
     published_tensor,
 )
-from tests.races.classes import BOX, CLASSES, FLOATS, MORE, SQUARE, WORDS, Case
+from tests.races.cases import check_case, has_expected_lines
+from tests.races.classes import BOX, CLASSES, FLOATS, MORE, SQUARE, WORDS
 from warpwright.lang import Kernel
 from warpwright.run.check import check
-from warpwright.vgpu.checks.findings import Finding, Verdict
 from warpwright.vgpu.checks.rules import RULES
 
 CASES = {f"{number}-{case.name}": case for number, cases in [*CLASSES.items(), ("more", MORE)] for case in cases}
@@ -36,38 +34,10 @@ TRAPS = {
 }
 
 
-def check_case(case: Case, config: dict[str, object], *off: str) -> Verdict:
-    kernel, how = case.kernel.configure(**config), {"off": off, "depends_on": case.depends_on}
-    return check(kernel, grid=case.grid, args=case.args, **how)  # type: ignore[arg-type]
-
-
-def _lines(finding: Finding) -> list[str]:
-    """Returns the text at the lines of a finding's steps."""
-    found = []
-    for step in finding.steps:
-        path, line = step.where.rsplit(":", 1)
-        found.append(Path(path).read_text().splitlines()[int(line) - 1].strip())
-    return found
-
-
-def has_expected_lines(verdict: Verdict, case: Case) -> bool:
-    """Returns whether a finding of the case's rule has the expected message and lines; the lines of a race are in
-    either order."""
-    findings = [finding for finding in verdict.findings if finding.rule.id == case.rule]
-    expected = list(case.expected)
-    if case.rule in ("deadlock", "fault"):
-        message = expected.pop(0)
-        findings = [finding for finding in findings if message in finding.message]
-    lines = [_lines(finding)[: len(expected)] for finding in findings if len(finding.steps) >= len(expected)]
-    orders = [expected, expected[::-1]] if case.rule == "race" else [expected]
-    pairs = itertools.product(lines, orders)
-    return any(all(part in text for text, part in zip(found, order, strict=True)) for found, order in pairs)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_the_rule_finds_a_published_mistake(name: str) -> None:
     verdict = check_case(CASES[name], CASES[name].wrong)
-    assert has_expected_lines(verdict, CASES[name]), str(verdict)
+    assert has_expected_lines(verdict.findings, CASES[name]), str(verdict)
 
 
 @pytest.mark.parametrize("name", CORRECT)
@@ -111,5 +81,5 @@ def test_the_classes_and_their_rules_are_those_of_the_page() -> None:
 
 def test_every_kernel_has_a_case() -> None:
     used = {case.kernel for case in CASES.values()}
-    for module in (published, published_copies, published_ends, published_protocol, published_tensor):
+    for module in (published, published_copies, published_protocol, published_tensor):
         assert {item for item in vars(module).values() if isinstance(item, Kernel)} <= used

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.races.cases import check_case, has_expected_lines
 from tests.races.classes import CLASSES, MORE
 from tests.races.removals import KERNELS
-from tests.races.test_published import check_case, has_expected_lines
 from warpwright.kernels import memory_flow
 from warpwright.vgpu.checks.findings import Verdict
 
@@ -31,7 +31,7 @@ SEEDS = {
 def test_the_rule_finds_the_mistake_of_a_document(mistake: str) -> None:
     case = CASES[SEEDS[mistake]]
     verdict = check_case(case, case.wrong)
-    assert has_expected_lines(verdict, case), str(verdict)
+    assert has_expected_lines(verdict.findings, case), str(verdict)
 
 
 def _without_commit(text: str) -> str:

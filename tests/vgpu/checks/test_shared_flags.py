@@ -163,7 +163,14 @@ DONE: barrier.cluster.arrive; barrier.cluster.wait; ret;
     [
         ("cluster", "release", []),
         ("gpu", "release", []),
-        ("cta", "release", [("race", "st.shared::cluster.u32", "ld.shared.u32")]),
+        (
+            "cta",
+            "release",
+            [
+                ("race", "st.release.cta.shared::cluster.u32", "ld.acquire.cta.shared.u32"),
+                ("race", "st.shared::cluster.u32", "ld.shared.u32"),
+            ],
+        ),
         ("cluster", "relaxed", [("race", "ld.shared.u32", "st.shared::cluster.u32")]),
     ],
 )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.memory.globals import Globals
-from warpwright.vgpu.checks.order.access_kinds import WEAK, fence_of, is_strong, strong_kinds
+from warpwright.vgpu.checks.order.access_kinds import CTA, WEAK, fence_of, is_strong, strong_kinds
 from warpwright.vgpu.checks.order.lock_forms import acquiring
 from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.program.names import Names
@@ -21,9 +21,9 @@ __all__ = ["Facts"]
 
 class Facts:
     """The program of a launch, the names in its source, its global memory; ``uses``: the registers that rows of
-    `record.touch` are about; ``strong``: by instruction, what a strong access may do to shared memory;
-    ``synchronises``: strong accesses may order others; ``acquires``: the instructions that acquire locks. ``off``,
-    ``depends`` and ``doubted`` are those of the `Watcher`."""
+    `record.touch` are about; ``strong``: by instruction, what a strong access may do to shared memory; ``narrow``: one
+    of them has CTA scope; ``synchronises``: strong accesses may order others; ``acquires``: the instructions that
+    acquire locks. ``off``, ``depends`` and ``doubted`` are those of the `Watcher`."""
 
     def __init__(
         self, launch: Launch, off: frozenset[str], depends: Sequence[NDArray[Any]], doubted: frozenset[int]
@@ -33,6 +33,7 @@ class Facts:
         self.uses = launch.kernel.uses
         self.names = Names.of(self.program)
         self.strong = strong_kinds(self.program)
+        self.narrow = any(kind.scope == CTA for kind in self.strong if kind is not None)
         self.globals = Globals(launch, self.names, off, depends)
         self.synchronises = self._synchronises()
         self.acquires = acquiring(self.program)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -43,14 +43,14 @@ from warpwright.vgpu.checks.order.locks import Locks
 from warpwright.vgpu.checks.order.shared_flags import SharedFlags
 from warpwright.vgpu.checks.rules import EVIDENCE, RULES
 from warpwright.vgpu.checks.steps import step_of
+from warpwright.vgpu.checks.warp_registers import WarpRegisters
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.record import VALUED
-from warpwright.vgpu.jit.uses import Use
 from warpwright.vgpu.machine.cluster import Cluster
 from warpwright.vgpu.machine.warpgroup import WARPS
 
 __all__ = [
-    "BITS", "MEANINGS", "READ", "SYNC", "WAIT_LOADS", "WAIT_STORES", "WRITTEN", "Knowledge", "Row", "WarpRegisters",
+    "BITS", "MEANINGS", "READ", "SYNC", "WAIT_LOADS", "WAIT_STORES", "WRITTEN", "Knowledge", "Row",
     "compiled_meanings", "meaning",
 ]  # fmt: skip
 
@@ -106,27 +106,14 @@ def compiled_meanings(facts: Facts) -> NDArray[np.int8]:
     return np.array([0 if facts.strong[at] or at in facts.doubted else each for at, each in enumerate(found)], np.int8)
 
 
-@dataclass(slots=True)
-class WarpRegisters:
-    """The registers of one warp. ``flight``: group, instruction and registers of each wgmma that the warp has not
-    waited for; ``since``: registers used since the last wgmma.fence, and by which instruction; ``fresh``: no wgmma
-    was issued since then; ``written``: the lanes (a mask) that have written each register that may be unwritten."""
-
-    flight: list[tuple[int, int, Use]] = field(default_factory=list)
-    since: dict[str, int] = field(default_factory=dict)
-    fenced: bool = False
-    fresh: bool = False
-    written: dict[str, int] = field(default_factory=dict)
-
-
 class Knowledge:
     """The knowledge about one cluster. ``at`` counts its rows; ``live`` lanes and ``running`` warps have not exited.
 
     ``columns`` are those of `Clocks` that belong to no lane and no mbarrier, by kind and owner; ``counts``: how many of
     a kind were issued or committed. ``in_flight``: copies that have not delivered: what was known at their issue, and
-    their writes in the order of delivery. ``commits``: what an engine's arrival will tell an mbarrier, who issued it
-    and what that lane knew. ``meanings`` by instruction; ``compiled``: those of `compiled_meanings`. ``apart``: places
-    of locks that order nothing here.
+    their accesses by delivery, in order, the write last. ``commits``: what an engine's arrival will tell an mbarrier,
+    who issued it and what that lane knew. ``meanings`` by instruction; ``compiled``: those of `compiled_meanings`.
+    ``apart``: places of locks that order nothing here.
     """
 
     def __init__(
@@ -184,6 +171,7 @@ class Knowledge:
             int, tuple[Mbarrier, int, int, int]
         ] = {}  # by place: the last of another CTA's engine
         self.deliveries: dict[int, tuple[Mbarrier, int, int, int]] = {}  # by place: the last of a copy, its lane
+        self.sources: dict[tuple[int, int], tuple[Mbarrier, int, int]] = {}  # by place and CTA that copies to it
         self.named: dict[tuple[int, int], Named] = {}  # by CTA and number
         self.whole = Whole(self.clocks.lanes)
         self.fenced: dict[int, Clock] = {}  # by lane: what a relaxed arrival releases
@@ -192,7 +180,7 @@ class Knowledge:
 
     def _begin_engines(self) -> None:
         """Asynchronous operations: copies, tensor cores, wgmma."""
-        self.in_flight: dict[int, tuple[Clock, list[int]]] = {}
+        self.in_flight: dict[int, tuple[Clock, list[list[int]]]] = {}
         self.commits: dict[tuple[int, int], tuple[Clock, int, Clock]] = {}  # by operation and place
         self.lane_groups: dict[int, list[int]] = {}  # by lane: its copies by the time of each cp.async.commit_group
         self.bulk_reads: dict[int, tuple[int, int]] = {}  # by lane: group and instruction of its last bulk read
@@ -277,9 +265,11 @@ class Knowledge:
         clock, lane, knows = self.commits.pop((number, place), (None, -1, None))
         if number in self.in_flight:
             clock, writes = self.in_flight[number]
-            access, rows = writes.pop(0), self.accesses.rows
-            rows["column"][access], rows["value"][access] = mbarrier.column, mbarrier.phase + 1
-            self.deliveries[place] = mbarrier, mbarrier.phase + 1, inst, int(rows["lane"][access])
+            parts, rows = writes.pop(0), self.accesses.rows
+            rows["column"][parts], rows["value"][parts] = mbarrier.column, mbarrier.phase + 1
+            self.deliveries[place] = mbarrier, mbarrier.phase + 1, inst, int(rows["lane"][parts[-1]])
+            if parts[1:]:
+                self.sources[place, cta] = mbarrier, mbarrier.phase + 1, inst
             if not writes:
                 del self.in_flight[number]
         if cta != rank:

@@ -35,15 +35,20 @@ def finish(known: Knowledge) -> None:
             step = known.step("uses another CTA's memory", inst, lane)
             known.find("exit-early", (step,), f"CTA {known.cta(rank)} may have exited by then", "", _SYNCHRONISE)
     for place, (mbarrier, phase, inst, rank) in known.remote_arrivals.items():
-        if not _is_awaited(known, place, mbarrier, phase):
+        if not _is_awaited(known, place // known.cluster.shared_stride, mbarrier, phase):
             step = known.step("arrives at another CTA's mbarrier", inst, rank * per)
             to = known.cta(place // known.cluster.shared_stride)
             text = f"CTA {to} may have exited by then: none of its threads waits for the phase"
             known.find("exit-early", (step,), text, "", f"let a thread of CTA {to} wait for the phase before it exits")
     for place, (mbarrier, phase, inst, lane) in known.deliveries.items():
-        if place not in known.remote_arrivals and not _is_awaited(known, place, mbarrier, phase):
+        own = place // known.cluster.shared_stride
+        if place not in known.remote_arrivals and not _is_awaited(known, own, mbarrier, phase):
             step = known.step("writes shared memory", inst, lane)
             known.find("exit-early", (step,), "the CTA exits without waiting for the copy", "", _WAIT_LOAD)
+    for (_, rank), (mbarrier, phase, inst) in known.sources.items():
+        if not _is_awaited(known, rank, mbarrier, phase):
+            step = known.step("reads shared memory", inst, rank * per)
+            known.find("exit-early", (step,), "the CTA exits while its memory is copied", "", _SYNCHRONISE)
     for lane, (group, inst) in known.bulk_reads.items():
         if known.clocks.table[GENERIC, lane, known.column("bulk read", lane)] < group:
             step, evidence = known.step("reads shared memory", inst, lane), EVIDENCE["exit"]
@@ -53,10 +58,10 @@ def finish(known: Knowledge) -> None:
     _finish_warpgroups(known)
 
 
-def _is_awaited(known: Knowledge, place: int, mbarrier: Mbarrier, phase: int) -> bool:
-    """Returns whether a thread of the mbarrier's CTA knows that a phase has ended."""
-    per, to = known.cluster.per_cta * 32, place // known.cluster.shared_stride
-    return bool(known.clocks.table[GENERIC, to * per : (to + 1) * per, mbarrier.column].max() >= phase)
+def _is_awaited(known: Knowledge, rank: int, mbarrier: Mbarrier, phase: int) -> bool:
+    """Returns whether a thread of a CTA knows that a phase has ended."""
+    per = known.cluster.per_cta * 32
+    return bool(known.clocks.table[GENERIC, rank * per : (rank + 1) * per, mbarrier.column].max() >= phase)
 
 
 def _finish_warpgroups(known: Knowledge) -> None:

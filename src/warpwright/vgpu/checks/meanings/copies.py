@@ -22,15 +22,16 @@ __all__: list[str] = []
     "red.async", "clusterlaunchcontrol.try_cancel.async",
 )  # fmt: skip
 def copy(known: Knowledge, row: Row) -> None:
-    """The copy's reads are over with its bulk group, its writes with the phase that its bytes belong to."""
+    """The copy's writes are over with the phase that its bytes belong to; so are its reads if it is between two CTAs,
+    otherwise they are over with its bulk group."""
     for _ in range(row.a):
         op = known.op()
-        for cells in known.footprints.reads(op):
-            _read(known, op, cells)
+        reads = [_read(known, op, cells) for cells in known.footprints.reads(op)]
         writes = [_write(known, op, cells) for cells in known.footprints.writes(op)]
         _outside(known, op, writes)
         if writes:
-            known.in_flight[op.number] = known.clocks.of(known.lane(op)), writes
+            known.accesses.rows["value"][reads] = NEVER
+            known.in_flight[op.number] = known.clocks.of(known.lane(op)), [[*reads, write] for write in writes]
             for place in known.footprints.barriers(op):
                 check_entry(known, known.lane(op), place // known.cluster.shared_stride, op.inst.index)
                 signals(known, op, place)
@@ -66,13 +67,15 @@ def signals(known: Knowledge, op: Op, place: int) -> None:
         known.find_pair("mbarrier-init", mbarrier.init, op.inst.index, lane, text, evidence)
 
 
-def _read(known: Knowledge, op: Op, cells: Cells) -> None:
+def _read(known: Knowledge, op: Op, cells: Cells) -> int:
     lane = known.lane(op)
     group = known.counts.get(("bulk", lane), 0) + 1
     access = known.accesses.one(known.column("bulk read", lane), group, True, op.inst.index, lane)
     if not known.touch(known.shared, cells, lane, op.inst.index, access, write=False, engine=True):
         known.find("uninitialised", (known.step("reads", op.inst.index, lane),), UNWRITTEN)
-    known.bulk_reads[lane] = group, op.inst.index
+    if not op.inst.find("mbar"):
+        known.bulk_reads[lane] = group, op.inst.index
+    return access
 
 
 def _write(known: Knowledge, op: Op, cells: Cells) -> int:

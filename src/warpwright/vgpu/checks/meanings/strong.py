@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.knowledge import Knowledge, Row
-from warpwright.vgpu.checks.memory.accesses import STRONG_READ
+from warpwright.vgpu.checks.memory.accesses import STRONG_READ, Ids
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
-from warpwright.vgpu.checks.order.access_kinds import Kind
+from warpwright.vgpu.checks.order.access_kinds import CTA, Kind
 from warpwright.vgpu.checks.order.clocks import Lanes
 
 __all__ = ["note_locks", "strong_access", "synchronise"]
@@ -24,6 +24,8 @@ def strong_access(known: Knowledge, row: Row, kind: Kind, lanes: Lanes, places: 
     each."""
     cells, who = known.footprints.of_lanes(places, lanes, row.a)
     known.judge(known.shared, cells, who, row.inst, write=kind.writes, atomic=True)
+    if known.facts.narrow and known.cluster.ranks > 1:
+        _check_scopes(known, row, kind, cells, who)
     empty = known.shared.writer[cells] < 0
     note_locks(known, row, kind, lanes, places)
     if kind.writes:
@@ -38,6 +40,18 @@ def strong_access(known: Knowledge, row: Row, kind: Kind, lanes: Lanes, places: 
     if known.facts.synchronises:
         synchronise(known, kind, zip(lanes.tolist(), places.tolist(), columns, values, strict=True), row.inst)
     return empty, who
+
+
+def _check_scopes(known: Knowledge, row: Row, kind: Kind, cells: Ids, who: Lanes) -> None:
+    """Find strong accesses of two CTAs, one of CTA scope: they race as weak ones do (section 8.7.1)."""
+    ids, lanes = known.shared.before(cells, who, True)
+    rows, threads = known.accesses.rows, 32 * known.cluster.per_cta
+    apart = (rows["atomic"][ids] > 0) & (rows["lane"][ids] // threads != lanes // threads)
+    apart &= known.accesses.unknown(ids, lanes)
+    for access, lane in zip(ids[apart].tolist(), lanes[apart].tolist(), strict=True):
+        other = known.facts.strong[rows["inst"][access]]
+        if other is not None and CTA in (other.scope, kind.scope) and (other.writes or kind.writes):
+            known.find_pair("race", access, row.inst, lane, "they are of two CTAs, and one has the scope .cta")
 
 
 def _epochs(known: Knowledge, lanes: Lanes, places: Lanes) -> tuple[Lanes, Lanes]:

@@ -29,7 +29,7 @@ def tensor_op(known: Knowledge, row: Row) -> None:
         known.issued_ops.setdefault(lane, {})[prints.pipe] = number
         if not (known.is_repetition(row) and lane in known.last_mma):
             known.last_mma[lane] = known.clocks.of(lane)
-        access = known.accesses.one(after[0], number, True, row.inst, lane)
+        access = known.accesses.one(known.column(prints.pipe, op.rank), number, True, row.inst, lane)
         for cells in prints.shared_reads:
             _operand(known, cells, lane, row.inst, access)
         for cells in prints.tensor_reads:
@@ -44,13 +44,14 @@ def tensor_op(known: Knowledge, row: Row) -> None:
 
 
 def _ordered_after(known: Knowledge, op: Op, pipe: str) -> tuple[int, ...]:
-    """Returns the columns of the pipelines that an operation is ordered after without synchronisation, its own first
-    (PTX ISA 9.1 section 9.7.16.6): MMAs after copies and shifts, shifts after MMAs."""
-    own = known.column(pipe, op.rank)
-    if pipe != COPIES:
-        return own, known.column(COPIES, op.rank)
-    others = known.pipes[op.rank] if op.inst.name == "tcgen05.shift" else ()
-    return own, *(known.column(other, op.rank) for other in others)
+    """Returns the columns of the pipelines that an operation is ordered after without synchronisation (PTX ISA 9.1
+    section 9.7.16.6): MMAs after those of their pipeline, copies and shifts; shifts after all; copies of 4x256b after
+    shifts, others after nothing."""
+    if op.inst.name == "tcgen05.cp":
+        pipes = [COPIES] if "4x256b" in op.inst.opcode else []
+    else:
+        pipes = [*known.pipes[op.rank]] if op.inst.name == "tcgen05.shift" else [pipe, COPIES]
+    return tuple(known.column(each, op.rank) for each in pipes)
 
 
 def _lost(known: Knowledge, cells: Cells, op: Op, pipe: str) -> None:

@@ -139,8 +139,12 @@ def _note_remote(known: Knowledge, row: Row, places: Lanes, lanes: Lanes) -> Non
 
 @meaning("fence.proxy.async")
 def fence_proxy(known: Knowledge, row: Row) -> None:
-    if known.globals.fences and not known.insts[row.inst]["space"].startswith("shared"):
+    space = known.insts[row.inst]["space"]
+    if known.globals.fences and not space.startswith("shared"):
         known.contexts.fences += known.contexts.points(row.lanes)
+    if space == "global":
+        known.clocks.tick(row.lanes)
+        return
     lanes, copies = row.lanes.tolist(), known.columns.get("copies")
     known.late_fences.update(dict.fromkeys(lanes, known.clocks.snapshot(row.warp)))
     for lane in lanes if known.shared_flags.own else ():

@@ -94,9 +94,11 @@ def _access(inst: Inst) -> Kind:
     )
 
 
-def _bulk(inst: Inst) -> Kind:
-    """Returns the kind of a bulk copy or reduction, linear or of a box."""
+def _bulk(inst: Inst) -> Kind | None:
+    """Returns the kind of a bulk copy or reduction, linear or of a box; None from one CTA's memory to another's."""
     into, reduces = inst["dst"] == "global", "op" in inst.form.slots
+    if not into and inst["src"] != "global":
+        return None
     unit = 0 if inst.find("map") else of_name(inst["type"]).nbytes if reduces else 1
     return Kind(inst["src"] == "global", into, DEVICE if reduces and into else WEAK, unit, ASYNC)
 
