@@ -288,7 +288,7 @@ def _fault(edited: Edited, finding: Finding) -> bool:
     if edited.insts & stops:
         return True
     if mbarrier and int(mbarrier[1], 16) in edited.offsets | edited.next_offsets:
-        if "more arrivals" in finding.message:
+        if "more arrivals" in finding.message or "has all of its arrivals" in finding.message:
             return any(
                 int(mbarrier[1], 16) in edited.edited_offsets_of(inst) and not _is_wait(execution, inst)
                 for inst in stops
