@@ -132,6 +132,7 @@ FORMULAS: dict[str, Callable[[Results], Any]] = {
     "fence_cluster": lambda of: of["fence.fence_cluster"],
     "ld_l2": lambda of: of["global.l2.latency"] - ADDRESS,
     "ld_hbm": lambda of: of["global.hbm.latency"] - ADDRESS,
+    "ld_hbm_mixed": lambda of: of["launch.turnover.copy"] * CLOCK - FORMULAS["cta_start"](of) - COPIED,
     "shared_latency": lambda of: of["shared.load.latency"],
     "shared_bytes": lambda of: 512 / of["shared.load.quad.16_warps"],
     "dsmem_latency": lambda of: of["dsmem.neighbour.latency"],
