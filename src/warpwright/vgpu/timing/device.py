@@ -37,7 +37,16 @@ WAVES = 2  # waves that are sampled, the first and one from the middle: the firs
 SEQUENCES = 2  # different loads of an SM that are replayed
 CLOCKS = 2  # replays until clock and time agree
 SAME_CLOCK = 0.02
-FAR = ("ld_l2", "ld_hbm", "ld_hbm_mixed", "tma_l2", "tma_hbm", "tma_fresh", "tma_late_l2", "tma_late_hbm")  # latencies of `Timing`
+FAR = (
+    "ld_l2",
+    "ld_hbm",
+    "ld_hbm_mixed",
+    "tma_l2",
+    "tma_hbm",
+    "tma_fresh",
+    "tma_late_l2",
+    "tma_late_hbm",
+)  # latencies of `Timing`
 
 Floats = NDArray[np.float64]
 Shares = tuple[Floats, Floats, Floats, Floats, Floats]  # the share that misses L2; then the fields of `Work`, in order
