@@ -96,8 +96,8 @@ def choose(
     tuned: tuple[measurements.Choice, ...],
     scratch: bool,
 ) -> Plan:
-    """Returns the plan for operands and D of these layouts: the configuration of ``level``, of the nearest problem in
-    ``tuned``, or by the built-in facts. ``columns`` counts the elements of the bias, 0 without one.
+    """Returns the plan for operands and D of these layouts: the configuration of ``level``, or the fastest by the facts
+    in ``tuned``, the built-in facts and the estimate. ``columns`` counts the elements of the bias, 0 without one.
 
     K is cut into slices only for single matrices, and only if ``scratch`` memory can be allocated.
     """
