@@ -265,7 +265,7 @@ def split_batch(row: Expr, across: Expr, batched: str) -> tuple[Matrix, Expr]:
 def k_blocks(config: Config, at: Matrix, tiles_k: Expr) -> tuple[Any, Expr]:
     """The first k-block of a tile and the end of its k-blocks: of all of K, or of the slice whose sums are ``at["d"]``.
 
-    No slice is empty, for there are no more slices than k-blocks.
+    No slice is empty: there are at most as many slices as k-blocks.
     """
     if config.slices == 1:
         return 0, tiles_k
