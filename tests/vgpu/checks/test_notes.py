@@ -191,6 +191,18 @@ def test_unwritten_memory_is_a_finding_where_it_has_an_effect(exchange: str) -> 
     assert rules(UNWRITTEN.format(exchange=exchange, guard=""), threads=64) == {"uninitialised"}
 
 
+@pytest.mark.parametrize("effect", [USE, STORE.replace("%t", "%r5")], ids=["store", "tmem"])
+def test_an_unwritten_accumulator_is_a_finding_where_it_has_an_effect(effect: str) -> None:
+    """The loop that fills the accumulator runs no iterations, and the load after it gives what `selp` drops."""
+    chosen, other = (
+        f"{TENSOR}{LOAD} setp.ne.u32 %p2, %t, {lane}; selp.b32 %r5, 0, %r5, %p2; {effect} {FREE}" for lane in (77, 7)
+    )
+    assert rules(chosen) == set()
+    assert rules(other) == {"uninitialised"}
+    strict = verdict(chosen, strict=True, threads=32)
+    assert "uninitialised" in {finding.rule.id for finding in strict.findings}
+
+
 def test_one_lane_of_an_exchange_is_unwritten() -> None:
     """Any lane may get its value: all lanes have it."""
     body = (

@@ -149,9 +149,12 @@ def mark_guard(lanes: Lanes, inst: Inst, *masks: str) -> None:
 
 
 def touch(lanes: Lanes, inst: Inst) -> None:
-    """Record a use of registers that belong to a wgmma."""
+    """Record a use of watched registers; of a selp, the lanes in which its predicate is true, if loads are doubted."""
     if inst.index in lanes.tracked and inst.traits.queue != "wgmma":
-        _watch(lanes, inst, lanes.mask, str(TOUCH << 4))
+        chosen = "0"
+        if lanes.doubted and inst.name == "selp":
+            chosen = lanes.resize_scalar(lanes.mask_of(lanes.read(inst.operand("c"), "pred")), 32, 64)
+        _watch(lanes, inst, lanes.mask, str(TOUCH << 4), chosen)
 
 
 def wait_loads(lanes: Lanes, inst: Inst) -> None:
