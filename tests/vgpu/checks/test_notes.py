@@ -236,6 +236,16 @@ def test_setmaxnreg_of_one_warp() -> None:
     assert found.kind == "notes"
 
 
+def test_notes_of_missing_proxy_fences_are_one_line() -> None:
+    read = WRITTEN + "ld.shared.u32 %r5, [%r3]; bar.sync 0; "
+    found = verdict(read + SEND.format(fence=FENCE).replace("ret;", "") + FETCH + "ret;", threads=32)
+    assert {note.evidence for note in found.notes} == {EVIDENCE["late fence"], EVIDENCE["overwrite"]}
+    assert str(found).splitlines()[1:] == [
+        "note proxy-fence at PTX line 18 and PTX line 19, 2 more: the fence.proxy.async comes after the barrier, in "
+        f"the thread of the second; {EVIDENCE['late fence']}; {EVIDENCE['overwrite']}"
+    ]
+
+
 def test_reports_of_notes() -> None:
     found = verdict(WRITTEN + "bar.sync 0;" + SEND.format(fence=FENCE), threads=32)
     assert str(found).splitlines()[1:] == [
