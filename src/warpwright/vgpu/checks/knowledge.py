@@ -288,6 +288,7 @@ class Knowledge:
         for other in list(waits):
             lanes = first + np.flatnonzero(other.saw[first : first + 32] >= 0)
             known = knows[lanes] >= other.waited[lanes]
+            known[~known] = [other.is_witnessed(lane, knows) for lane in lanes[~known].tolist()]
             for lane in lanes[known].tolist():
                 other.witness(lane, column, value)
             if known.all():

@@ -142,11 +142,12 @@ class Mbarrier:
             last, width = last.copy(), min(len(last), len(issued))
             last[:width] = np.maximum(last[:width], issued[:width])
         late = last[before] < self.waited[before]
-        left = {(lane // 32, int(self.wait_inst[lane])) for lane in before[~late].tolist()}
-        found = [lane for lane in before[late].tolist() if not self._is_witnessed(lane, last)]
+        found = [lane for lane in before[late].tolist() if not self.is_witnessed(lane, last)]
+        left = {(lane // 32, int(self.wait_inst[lane])) for lane in before.tolist() if lane not in found}
         return sorted(((lane // 32, int(self.wait_inst[lane])) in left, lane) for lane in found)[:1]
 
-    def _is_witnessed(self, lane: int, knows: NDArray[np.uint32]) -> bool:
+    def is_witnessed(self, lane: int, knows: NDArray[np.uint32]) -> bool:
+        """Returns whether who knows this knows of the lane's wait by a meeting or a commit."""
         for columns, values in self.witnesses.get(lane, ()):
             inside = columns < len(knows)
             if (knows[columns[inside]] >= values[inside]).any():
