@@ -147,7 +147,7 @@ class Mbarrier:
         return sorted(((lane // 32, int(self.wait_inst[lane])) in left, lane) for lane in found)[:1]
 
     def is_witnessed(self, lane: int, knows: NDArray[np.uint32]) -> bool:
-        """Returns whether who knows this knows of the lane's wait by a meeting or a commit."""
+        """Returns whether this knowledge includes the lane's wait, by a collective of its warp or by a commit."""
         for columns, values in self.witnesses.get(lane, ()):
             inside = columns < len(knows)
             if (knows[columns[inside]] >= values[inside]).any():
