@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, join, slice_of
 
-__all__ = ["Arrival", "Mbarrier", "Named", "Operation", "Whole"]
+__all__ = ["Arrival", "Mbarrier", "Named", "Operation", "RemoteArrival", "Whole"]
 
 _REMEMBERED = 32  # operations of a phase
 
@@ -153,6 +153,18 @@ class Mbarrier:
             if (knows[columns[inside]] >= values[inside]).any():
                 return True
         return False
+
+
+class RemoteArrival(NamedTuple):
+    """An arrival of an engine of another CTA on an mbarrier: the phase that it counts for, the instruction, the CTA,
+    and of a commit its lane, else -1; ``number``: of the operation, in the order of issue."""
+
+    mbarrier: Mbarrier
+    phase: int
+    inst: int
+    cta: int
+    lane: int
+    number: int
 
 
 @dataclass(slots=True)
