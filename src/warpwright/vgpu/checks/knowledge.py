@@ -35,7 +35,7 @@ from warpwright.vgpu.checks.missing import (
     too_narrow,
 )
 from warpwright.vgpu.checks.order.access_kinds import CTA
-from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, Named, Operation, Whole
+from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, Named, Operation, RemoteArrival, Whole
 from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, Snapshot
 from warpwright.vgpu.checks.order.contexts import Contexts
 from warpwright.vgpu.checks.order.flags import Flags
@@ -167,9 +167,7 @@ class Knowledge:
         """Barriers, and what is known through them."""
         self.mbarriers: dict[int, Mbarrier] = {}  # by place
         self.met = 0  # a sum of hashes of all arrivals and waits with their phases
-        self.remote_arrivals: dict[
-            int, tuple[Mbarrier, int, int, int]
-        ] = {}  # by place: the last of another CTA's engine
+        self.remote_arrivals: dict[int, RemoteArrival] = {}  # by place: the last of another CTA's engine
         self.deliveries: dict[int, tuple[Mbarrier, int, int, int]] = {}  # by place: the last of a copy, its lane
         self.sources: dict[tuple[int, int], tuple[Mbarrier, int, int]] = {}  # by place and CTA that copies to it
         self.named: dict[tuple[int, int], Named] = {}  # by CTA and number
@@ -273,7 +271,7 @@ class Knowledge:
             if not writes:
                 del self.in_flight[number]
         if cta != rank:
-            self.remote_arrivals[place] = mbarrier, mbarrier.phase + 1, inst, cta
+            self.remote_arrivals[place] = RemoteArrival(mbarrier, mbarrier.phase + 1, inst, cta, lane, number)
         if knows is not None:
             self._witness_waits(mbarrier, lane, knows)
         if clock is not None and knows is not None:
@@ -288,6 +286,7 @@ class Knowledge:
         for other in list(waits):
             lanes = first + np.flatnonzero(other.saw[first : first + 32] >= 0)
             known = knows[lanes] >= other.waited[lanes]
+            known[~known] = [other.is_witnessed(lane, knows) for lane in lanes[~known].tolist()]
             for lane in lanes[known].tolist():
                 other.witness(lane, column, value)
             if known.all():

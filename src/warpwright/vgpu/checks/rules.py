@@ -211,6 +211,7 @@ EVIDENCE = {
     "registers": "CUTLASS's, FlashAttention-4's and Triton's kernels do the same",
     "parity": "an H200 looks at bit 0 of a parity, and at no other bit",
     "exit": "an H200 does not give shared memory away before bulk stores have read it",
+    "commits": "commits of a thread arrive in their order; DeepGEMM's kernels of sm_100 rely on it",
     "exited": "bar.warp.sync is WARPSYNC, which waits for lanes that have not exited, as CUDA's __syncwarp does",
     "left out": "ptxas leaves setmaxnreg out, with a warning: the results are the same",
 }

@@ -1,7 +1,8 @@
 """Static analysis: registers that some path reads before it writes them.
 
 Checks then watch their lanes at run time. An instruction that only computes a value passes the "unwritten" state of an
-operand on to its result: an unused result, or one that a `selp` does not select, is no error.
+operand on to its result: an unused result, or one that a `selp` does not select, is no error. Of values from unwritten
+memory, `selp` passes on the state of the operand that each lane selects.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from warpwright.vgpu.program.program import Inst, Program, results, sources, suc
 __all__ = ["Flow", "derived_from", "flow_of", "maybe_unwritten"]
 
 _CHOOSES = ("selp", "slct", "and", "or", "mov", "prmt", "bfi", "lop3")  # one written operand may determine the result
+_MASKS = ("and", "or")  # the same for values from unwritten memory
 _MIXES = ("shfl", "redux", "vote", "match", "mma", "wmma", "movmatrix")  # results from operands of other lanes
 
 
@@ -20,7 +22,8 @@ _MIXES = ("shfl", "redux", "vote", "match", "mma", "wmma", "movmatrix")  # resul
 class Flow:
     """Register data flow of an instruction, by name: ``reads`` and ``writes``; ``effect``: its reads must have been
     written; ``chooses``: one operand may determine the result; ``guard``: the predicate of its execution; ``mixes``:
-    the result is written only if the operands of all lanes are."""
+    the result is written only if the operands of all lanes are; ``selects``: of a selp, its operands: the value for
+    true, the value for false, the predicate; a constant is an empty name."""
 
     reads: frozenset[str]
     writes: frozenset[str]
@@ -28,6 +31,7 @@ class Flow:
     chooses: bool
     guard: str
     mixes: bool = False
+    selects: tuple[str, ...] = ()
 
     def restrict(self, doubtful: frozenset[str]) -> Flow:
         """The flow restricted to ``doubtful`` registers; no reads if a written operand may determine the result."""
@@ -46,7 +50,10 @@ def flow_of(inst: Inst, derived: frozenset[str] = frozenset()) -> Flow:
     has_results = inst.match is not None and bool(inst.match.spelling.writes)
     mixes = bool(uses & derived) and inst.name.startswith(_MIXES)
     effect = not has_results or bool(inst.traits.queue or inst.traits.access)
-    return Flow(uses, defs, effect and not mixes, inst.name in _CHOOSES, guard, mixes)
+    doubted = bool(uses & derived)
+    choice = inst.named("a", "b", "c") if doubted and inst.name == "selp" else ()
+    selects = tuple(getattr(each, "name", "") for each in choice)
+    return Flow(uses, defs, effect and not mixes, inst.name in (_MASKS if doubted else _CHOOSES), guard, mixes, selects)
 
 
 def derived_from(program: Program, loads: frozenset[int]) -> frozenset[str]:

@@ -138,8 +138,11 @@ def move(known: Knowledge, row: Row) -> None:
     written = _touch(known, cells, lane, row.inst, access, store)
     if not store:
         known.loads[row.warp, row.inst] = number
-        if not written:
+        if not written and row.inst in known.facts.doubted:
+            registers.lose(known, row, row.lanes.tolist())
+        elif not written:
             _unwritten(known, row.inst, lane, "reads")
+            known.doubts.add(row.inst)
 
 
 @meaning("tcgen05.wait::ld", compiled=WAIT_LOADS)

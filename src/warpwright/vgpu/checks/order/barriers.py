@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, join, slice_of
 
-__all__ = ["Arrival", "Mbarrier", "Named", "Operation", "Whole"]
+__all__ = ["Arrival", "Mbarrier", "Named", "Operation", "RemoteArrival", "Whole"]
 
 _REMEMBERED = 32  # operations of a phase
 
@@ -142,16 +142,29 @@ class Mbarrier:
             last, width = last.copy(), min(len(last), len(issued))
             last[:width] = np.maximum(last[:width], issued[:width])
         late = last[before] < self.waited[before]
-        left = {(lane // 32, int(self.wait_inst[lane])) for lane in before[~late].tolist()}
-        found = [lane for lane in before[late].tolist() if not self._is_witnessed(lane, last)]
+        found = [lane for lane in before[late].tolist() if not self.is_witnessed(lane, last)]
+        left = {(lane // 32, int(self.wait_inst[lane])) for lane in before.tolist() if lane not in found}
         return sorted(((lane // 32, int(self.wait_inst[lane])) in left, lane) for lane in found)[:1]
 
-    def _is_witnessed(self, lane: int, knows: NDArray[np.uint32]) -> bool:
+    def is_witnessed(self, lane: int, knows: NDArray[np.uint32]) -> bool:
+        """Returns whether this knowledge includes the lane's wait, by a collective of its warp or by a commit."""
         for columns, values in self.witnesses.get(lane, ()):
             inside = columns < len(knows)
             if (knows[columns[inside]] >= values[inside]).any():
                 return True
         return False
+
+
+class RemoteArrival(NamedTuple):
+    """An arrival of an engine of another CTA on an mbarrier: the phase that it counts for, the instruction, the CTA,
+    and of a commit its lane, else -1; ``number``: of the operation, in the order of issue."""
+
+    mbarrier: Mbarrier
+    phase: int
+    inst: int
+    cta: int
+    lane: int
+    number: int
 
 
 @dataclass(slots=True)
