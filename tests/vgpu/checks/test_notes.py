@@ -77,6 +77,7 @@ READ, ELECT, ARRIVE = (
     "elect.sync _|%p4, -1; ",
     "@%p2 mbarrier.arrive.shared.b64 _, [bar]; ",
 )
+UNINIT = {"uninitialised"}
 SHUFFLE = "shfl.sync.bfly.b32 %r6, %r6, 1, 31, -1;"
 
 
@@ -211,6 +212,21 @@ def test_one_lane_of_an_exchange_is_unwritten() -> None:
         .replace("@%p0 st.shared", "@!%p0 st.shared")
     )
     assert rules(body) == {"uninitialised"}
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("idx.b32 %r6, %r5, 0, 31", set()),
+        ("idx.b32 %r6, %r5, %r5, 31", UNINIT),
+        ("bfly.b32 %r6, %r5, 1, 31", UNINIT),
+        ("up.b32 %r6, %r5, 1, 0", UNINIT),
+    ],
+)
+def test_a_shuffle_needs_the_values_of_the_lanes_that_are_asked(source: str, found: set[str]) -> None:
+    """Only lane 0 has written the register."""
+    body = f"setp.eq.u32 %p0, %t, 0; @%p0 mov.u32 %r5, 0; shfl.sync.{source}, -1; st.global.u32 [%o], %r6; ret;"
+    assert rules(body) == found
 
 
 def test_setmaxnreg_of_one_warp() -> None:
