@@ -77,6 +77,7 @@ READ, ELECT, ARRIVE = (
     "elect.sync _|%p4, -1; ",
     "@%p2 mbarrier.arrive.shared.b64 _, [bar]; ",
 )
+UNINIT = {"uninitialised"}
 SHUFFLE = "shfl.sync.bfly.b32 %r6, %r6, 1, 31, -1;"
 
 
@@ -170,6 +171,27 @@ def test_an_mbarrier_that_nothing_orders_is_a_finding() -> None:
     assert "mbarrier-init" in rules(body + "ret;", threads=64)
 
 
+PEER = """.shared .align 8 .b64 bar; setp.ne.u32 %p0, %lane, 0; {first} @%p0 bra START;
+  mbarrier.init.shared.b64 [bar], 32;
+START: {second} mov.u32 %r3, bar; mov.u32 %r4, %cluster_ctarank; xor.b32 %r4, %r4, 1;
+  mapa.shared::cluster.u32 %r5, %r3, %r4; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5];
+WAIT: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p1, [bar], 0; @!%p1 bra WAIT; ret;"""
+RELAXED, RELEASE = (f"barrier.cluster.arrive{word}; barrier.cluster.wait;" for word in (".relaxed", ""))
+EARLY = "fence.mbarrier_init.release.cluster;"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "grade"),
+    [(EARLY, RELAXED, "notes"), (RELEASE, RELAXED, "notes"), (RELEASE, "", "findings"), ("", RELEASE, "clean")],
+)
+def test_an_initialisation_that_a_relaxed_arrival_does_not_release(first: str, second: str, grade: str) -> None:
+    body = PEER.format(first=first, second=second)
+    kernel = ww.load_ptx(text(body, (np.zeros(64, np.uint32),), heads=".reqnctapercluster 2, 1, 1"))["k"]
+    found = ww.check(kernel, args=[np.zeros(64, np.uint32)], grid=2, block=32, cluster=2, device="b200")
+    assert found.kind == grade, str(found)
+    assert {note.rule.id for note in found.notes} == ({"mbarrier-init"} if grade == "notes" else set())
+
+
 def test_memory_that_nobody_has_read_is_overwritten() -> None:
     assert rules(WRITTEN + "bar.sync 0;" + FETCH + "ret;") == {"proxy-fence"}
 
@@ -227,6 +249,21 @@ def test_one_lane_of_an_exchange_is_unwritten() -> None:
         .replace("@%p0 st.shared", "@!%p0 st.shared")
     )
     assert rules(body) == {"uninitialised"}
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("idx.b32 %r6, %r5, 0, 31", set()),
+        ("idx.b32 %r6, %r5, %r5, 31", UNINIT),
+        ("bfly.b32 %r6, %r5, 1, 31", UNINIT),
+        ("up.b32 %r6, %r5, 1, 0", UNINIT),
+    ],
+)
+def test_a_shuffle_needs_the_values_of_the_lanes_that_are_asked(source: str, found: set[str]) -> None:
+    """Only lane 0 has written the register."""
+    body = f"setp.eq.u32 %p0, %t, 0; @%p0 mov.u32 %r5, 0; shfl.sync.{source}, -1; st.global.u32 [%o], %r6; ret;"
+    assert rules(body) == found
 
 
 def test_setmaxnreg_of_one_warp() -> None:

@@ -8,8 +8,8 @@ from warpwright.vgpu.checks.order.access_kinds import CTA
 from warpwright.vgpu.program.program import Inst
 
 __all__ = [
-    "BETWEEN", "EQUAL_REGISTERS", "FENCED_LATE", "LAPPED", "SERVED", "TENSOR_CORE", "UNORDERED", "UNWRITTEN", "Missing",
-    "count_text", "missing", "not_fenced", "phase_text", "too_narrow",
+    "BETWEEN", "EQUAL_REGISTERS", "FENCED_LATE", "LAPPED", "SERVED", "TENSOR_CORE", "UNFENCED", "UNORDERED",
+    "UNWRITTEN", "Missing", "count_text", "missing", "not_fenced", "phase_text", "too_narrow",
 ]  # fmt: skip
 
 
@@ -26,6 +26,7 @@ LAPPED = (
     "not ended, and waits on"
 )
 UNORDERED = Missing("nothing orders the second after the first")
+UNFENCED = "a barrier of the cluster is between them, whose arrival is relaxed and releases no initialisation"
 SERVED = Missing("lanes of a warp wait for one another between the two, without bar.warp.sync")
 FENCED_LATE = Missing(
     "the fence.proxy.async comes after the barrier, in the thread of the second",

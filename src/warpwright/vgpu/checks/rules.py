@@ -205,6 +205,7 @@ EVIDENCE = {
     "spin": "SASS: the lanes of a warp leave a loop of try_wait together",
     "load": "SASS: the first use of such a register waits for the load",
     "fence": "SASS: the fence is a NOP; Triton's kernels leave it out",
+    "unfenced": "SASS: the fence is a NOP; CUTLASS's kernels of sm_100 leave it out for an mbarrier of two CTAs",
     "overwrite": "a read that other threads know of has its value; CUTLASS's kernels of sm_120 do the same",
     "equal": "both store the same value, in this run; Triton's kernels do so",
     "late fence": "PTX ISA 8.9.4 asks for a fence that links the two; Triton's kernels have theirs there",

@@ -135,11 +135,20 @@ def mark_guard(lanes: Lanes, inst: Inst, *masks: str) -> None:
 
 def touch(lanes: Lanes, inst: Inst) -> None:
     """Record a use of watched registers; of a selp, the lanes in which its predicate is true, if loads are doubted."""
-    if inst.index in lanes.tracked and inst.traits.queue != "wgmma":
+    if inst.index in lanes.tracked and inst.traits.queue != "wgmma" and not inst.name.startswith("shfl"):
         chosen = "0"
         if lanes.doubted and inst.name == "selp":
             chosen = lanes.resize_scalar(lanes.mask_of(lanes.read(inst.operand("c"), "pred")), 32, 64)
         _watch(lanes, inst, lanes.mask, str(TOUCH << 4), chosen)
+
+
+def offer(lanes: Lanes, inst: Inst, source: str) -> None:
+    """Record the use of watched registers by a shuffle, with the lanes that some lane takes its value from."""
+    if inst.index in lanes.tracked:
+        bits = lanes.op(f"shl <32 x i32> {lanes.splat(1, 32)}, {source}")
+        bits = lanes.op(f"select <32 x i1> {lanes.active}, <32 x i32> {bits}, <32 x i32> zeroinitializer")
+        taken = lanes.op(f"call i32 @llvm.vector.reduce.or.v32i32(<32 x i32> {bits})")
+        _watch(lanes, inst, lanes.mask, str(TOUCH << 4), lanes.resize_scalar(taken, 32, 64))
 
 
 def wait_loads(lanes: Lanes, inst: Inst) -> None:

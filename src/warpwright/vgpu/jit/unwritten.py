@@ -23,7 +23,8 @@ class Flow:
     """Register data flow of an instruction, by name: ``reads`` and ``writes``; ``effect``: its reads must have been
     written; ``chooses``: one operand may determine the result; ``guard``: the predicate of its execution; ``mixes``:
     the result is written only if the operands of all lanes are; ``selects``: of a selp, its operands: the value for
-    true, the value for false, the predicate; a constant is an empty name."""
+    true, the value for false, the predicate; a constant is an empty name; ``offered``: the operand of a shuffle that
+    only lanes whose value is taken must have written."""
 
     reads: frozenset[str]
     writes: frozenset[str]
@@ -32,6 +33,7 @@ class Flow:
     guard: str
     mixes: bool = False
     selects: tuple[str, ...] = ()
+    offered: str = ""
 
     def restrict(self, doubtful: frozenset[str]) -> Flow:
         """The flow restricted to ``doubtful`` registers; no reads if a written operand may determine the result."""
@@ -53,7 +55,16 @@ def flow_of(inst: Inst, derived: frozenset[str] = frozenset()) -> Flow:
     doubted = bool(uses & derived)
     choice = inst.named("a", "b", "c") if doubted and inst.name == "selp" else ()
     selects = tuple(getattr(each, "name", "") for each in choice)
-    return Flow(uses, defs, effect and not mixes, inst.name in (_MASKS if doubted else _CHOOSES), guard, mixes, selects)
+    determines = inst.name in (_MASKS if doubted else _CHOOSES)
+    return Flow(uses, defs, effect and not mixes, determines, guard, mixes, selects, _offered(inst))
+
+
+def _offered(inst: Inst) -> str:
+    """Returns the register whose values a shuffle exchanges, if it is no other operand too."""
+    if not inst.name.startswith("shfl") or not inst.match:
+        return ""
+    value, *others = (getattr(each, "name", "") for each in inst.named("a", "b", "c", "mask"))
+    return "" if value in others else value
 
 
 def derived_from(program: Program, loads: frozenset[int]) -> frozenset[str]:

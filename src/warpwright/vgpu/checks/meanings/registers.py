@@ -44,7 +44,7 @@ def _check_written(known: Knowledge, row: Row, flow: Flow, warp: WarpRegisters) 
     """An instruction with an effect must read only registers that the lane has written. The result of any other
     instruction counts as written if its operands are."""
     written, lanes = warp.written, row.mask
-    masks = [written.get(name, 0) & lanes for name in flow.reads]
+    masks = [(written.get(name, 0) | (~row.a if name == flow.offered else 0)) & lanes for name in flow.reads]
     every, some = reduce(and_, masks, lanes), reduce(or_, masks, 0)
     if flow.effect and every != lanes:
         late = lanes & ~every

@@ -12,7 +12,7 @@ from warpwright.vgpu.checks.lifetime import check_entry
 from warpwright.vgpu.checks.meanings import registers as register_state
 from warpwright.vgpu.checks.meanings.strong import note_locks, strong_access, synchronise
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
-from warpwright.vgpu.checks.missing import BETWEEN, EQUAL_REGISTERS, UNWRITTEN
+from warpwright.vgpu.checks.missing import BETWEEN, EQUAL_REGISTERS, UNFENCED, UNWRITTEN
 from warpwright.vgpu.checks.order.access_kinds import WEAK, fence_of, is_strong
 from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, Named
 from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, Clock, Lanes, join, slice_of
@@ -217,6 +217,10 @@ def arrive_cluster(known: Knowledge, row: Row) -> None:
     if "relaxed" in known.insts[row.inst].opcode:
         for lane in row.lanes.tolist():
             clock = join(clock, known.fenced.get(lane))
+        inits = known.accesses.rows["lane"]
+        for mbarrier in known.mbarriers.values():
+            if mbarrier.unfenced < 0 and inits[mbarrier.init] in row.lanes:
+                mbarrier.unfenced = known.whole.phase
     else:
         clock = known.clocks.release(row.lanes)
     known.whole.arrive(known.clocks, row.lanes, clock)
@@ -312,10 +316,13 @@ def _live(known: Knowledge, place: int, inst: int, lanes: Lanes) -> Mbarrier | N
     if mbarrier is not None and not mbarrier.known[slice_of(lanes)].all():
         late = known.accesses.unknown(np.full(len(lanes), mbarrier.init), lanes)
         mbarrier.known[lanes] = ~late
-        for lane in lanes[late].tolist()[:1]:
-            known.find_pair(
-                "mbarrier-init", mbarrier.init, inst, lane, "nothing orders the use after the initialisation"
-            )
+        passed = (mbarrier.unfenced >= 0) & (known.whole.passed[lanes] >= mbarrier.unfenced)
+        for chosen, text, evidence in (
+            (late & ~passed, "nothing orders the use after the initialisation", ""),
+            (late & passed, UNFENCED, EVIDENCE["unfenced"]),
+        ):
+            for lane in lanes[chosen].tolist()[:1]:
+                known.find_pair("mbarrier-init", mbarrier.init, inst, lane, text, evidence)
     return mbarrier
 
 

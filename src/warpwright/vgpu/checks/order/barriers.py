@@ -52,7 +52,8 @@ class Mbarrier:
     know of the initialisation, ``seen_async``: lanes through which the async proxy sees it; both only grow.
     ``arrivals``: the last arrivals of lanes in the open phase, ``last_arrivals``: in the phase before.
     ``witnesses``: for a lane, columns and values of which none was reached before its wait: who knows one of them knows
-    of the wait. ``issued``: what lanes knew when they issued the commits that arrived in the open phase.
+    of the wait. ``issued``: what lanes knew when they issued the commits that arrived in the open phase. ``unfenced``:
+    the phase of the cluster's barrier in which the initialising lane arrived without a release, -1 if it did not.
     """
 
     def __init__(self, column: int, place: int, init: int, expected: int, lanes: int) -> None:
@@ -75,6 +76,7 @@ class Mbarrier:
         self.last_arrivals: dict[int, Arrival] = {}
         self.witnesses: dict[int, list[tuple[Lanes, Lanes]]] = {}
         self.issued: NDArray[np.uint32] | None = None
+        self.unfenced = -1
 
     def arrive(self, clocks: Clocks, clock: Clock | None, count: int, expect: int, complete: int) -> bool:
         """Count an operation. Returns whether it ends the phase."""
@@ -221,7 +223,7 @@ class Named:
 
 class Whole:
     """The barrier of the cluster: lanes wait for the phase that they arrived in. A phase ends when all ``live`` lanes,
-    which have not exited, have arrived (``here``)."""
+    which have not exited, have arrived (``here``). ``passed``: the last phase that each lane has waited for."""
 
     def __init__(self, lanes: int) -> None:
         self.live = np.ones(lanes, np.bool_)
@@ -230,6 +232,7 @@ class Whole:
         self.open: Clock | None = None
         self.ended: dict[int, Clock] = {}
         self.owed = np.zeros(lanes, np.int64)
+        self.passed = np.full(lanes, -1, np.int64)
         self.waiting: list[tuple[int, Lanes]] = []
 
     def arrive(self, clocks: Clocks, lanes: Lanes, clock: Clock | None) -> None:
@@ -245,6 +248,7 @@ class Whole:
 
     def wait(self, clocks: Clocks, lanes: Lanes) -> None:
         phase = int(self.owed[lanes[0]])
+        self.passed[lanes] = phase
         if phase in self.ended:
             clocks.acquire(lanes, self.ended[phase])
         elif phase == self.phase:
