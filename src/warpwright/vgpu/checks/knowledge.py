@@ -35,11 +35,12 @@ from warpwright.vgpu.checks.missing import (
     too_narrow,
 )
 from warpwright.vgpu.checks.order.access_kinds import CTA
-from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, Named, Operation, Whole
-from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, Snapshot
+from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, NamedBarriers, Operation, Whole
+from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes
 from warpwright.vgpu.checks.order.contexts import Contexts
 from warpwright.vgpu.checks.order.flags import Flags
 from warpwright.vgpu.checks.order.locks import Locks
+from warpwright.vgpu.checks.order.proxy_fences import ProxyFences
 from warpwright.vgpu.checks.order.shared_flags import SharedFlags
 from warpwright.vgpu.checks.rules import EVIDENCE, RULES
 from warpwright.vgpu.checks.steps import step_of
@@ -50,8 +51,8 @@ from warpwright.vgpu.machine.cluster import Cluster
 from warpwright.vgpu.machine.warpgroup import WARPS
 
 __all__ = [
-    "BITS", "MEANINGS", "READ", "SYNC", "WAIT_LOADS", "WAIT_STORES", "WRITTEN", "Knowledge", "Row",
-    "compiled_meanings", "meaning",
+    "BAR", "BITS", "LOADS", "MEANINGS", "PROXY", "READ", "STORES", "SYNC", "WAIT_LOADS", "WAIT_STORES", "WRITTEN",
+    "Knowledge", "Row", "compiled_meanings", "meaning",
 ]  # fmt: skip
 
 BITS = np.arange(32)
@@ -85,7 +86,7 @@ class Row:
 
 Meaning = Callable[["Knowledge", Row], None]
 MEANINGS: dict[str, Meaning] = {}
-READ, WRITTEN, SYNC, WAIT_LOADS, WAIT_STORES = range(1, 6)  # meanings that `rows.ll` has too
+READ, WRITTEN, SYNC, WAIT_LOADS, WAIT_STORES, LOADS, STORES, BAR, PROXY = range(1, 10)  # those that `rows.ll` has
 _COMPILED: dict[str, int] = {}
 
 
@@ -101,13 +102,19 @@ def meaning(*names: str, compiled: int = 0) -> Callable[[Meaning], Meaning]:
 
 
 def compiled_meanings(facts: Facts) -> NDArray[np.int8]:
-    """Returns the compiled meaning of each instruction, 0 for none. Strong accesses and doubted values have none."""
-    found = [_COMPILED.get(inst.name, 0) for inst in facts.program.insts]
-    return np.array([0 if facts.strong[at] or at in facts.doubted else each for at, each in enumerate(found)], np.int8)
+    """Returns the compiled meaning of each instruction, 0 for none. Strong accesses and doubted values have none, nor
+    proxy fences after which more is seen than what the lanes have done themselves."""
+    insts = facts.program.insts
+    more = facts.synchronises or any(inst.traits.queue == "lane-copy" for inst in insts)
+    found = [_COMPILED.get(inst.name, 0) for inst in insts]
+    for at, meaning in enumerate(found):
+        wide = meaning == PROXY and (more or not insts[at]["space"].startswith("shared"))
+        found[at] = 0 if wide or facts.strong[at] or at in facts.doubted else meaning
+    return np.array(found, np.int8)
 
 
 class Knowledge:
-    """The knowledge about one cluster. ``at`` counts its rows; ``live`` lanes and ``running`` warps have not exited.
+    """The knowledge about one cluster. ``at`` counts its rows; ``live`` lanes have not exited.
 
     ``columns`` are those of `Clocks` that belong to no lane and no mbarrier, by kind and owner; ``counts``: how many of
     a kind were issued or committed. ``in_flight``: copies that have not delivered: what was known at their issue, and
@@ -154,7 +161,6 @@ class Knowledge:
         self.records: Iterator[NDArray[np.uint64]] = iter(())
         self.last: list[Row | None] = [None] * count
         self.live = self.settled_live = np.zeros(count, np.uint32)
-        self.running = np.ones(count, np.bool_)
         self.registers: dict[int, WarpRegisters] = {}  # by warp
         self.unmet: dict[int, set[Mbarrier]] = defaultdict(set)  # by warp: for which it waited since its last meeting
         self.loaded: set[int] = set()  # warps that have read shared memory since then
@@ -172,10 +178,10 @@ class Knowledge:
         ] = {}  # by place: the last of another CTA's engine
         self.deliveries: dict[int, tuple[Mbarrier, int, int, int]] = {}  # by place: the last of a copy, its lane
         self.sources: dict[tuple[int, int], tuple[Mbarrier, int, int]] = {}  # by place and CTA that copies to it
-        self.named: dict[tuple[int, int], Named] = {}  # by CTA and number
+        self.named = NamedBarriers(self.clocks, self.cluster.ranks)
         self.whole = Whole(self.clocks.lanes)
         self.fenced: dict[int, Clock] = {}  # by lane: what a relaxed arrival releases
-        self.late_fences: dict[int, Snapshot] = {}  # by lane: what it knew at its last fence.proxy.async
+        self.proxy_fences = ProxyFences(self.clocks)
         self.setmaxnregs: dict[int, list[int]] = defaultdict(list)  # by warp: accesses that stand for its setmaxnreg
 
     def _begin_engines(self) -> None:
@@ -188,13 +194,15 @@ class Knowledge:
         self.pipes: dict[int, dict[str, int]] = {}  # by CTA: operations of each pipeline of its tensor core
         self.issued_ops: dict[int, dict[str, int]] = {}  # by lane: its last operation in each of them
         self.committed: dict[int, dict[str, int]] = {}  # the same at the CTA's last tcgen05.commit
-        self.moves = np.zeros(
-            (2, self.cluster.count, 2), np.int64
-        )  # column and number of each warp's loads, and stores
-        self.loads: dict[tuple[int, int], int] = {}  # by warp and tcgen05.ld: its last one among the loads
+        count = self.cluster.count
+        self.moves = np.zeros((2, count, 2), np.int64)  # column and number of each warp's loads, and stores
+        self.loads = np.zeros(
+            (count, len(self.insts)), np.int64
+        )  # by warp and tcgen05.ld: its last one among the loads
         self.allocs: dict[int, int] = {}  # by CTA: its last tcgen05.alloc
         self.frees: list[int] = []  # accesses that stand for a tcgen05.dealloc
-        self.acquired = [Acquired(np.zeros(0, np.uint32))] * self.cluster.count  # by warp
+        self.acquired = [Acquired(np.zeros(0, np.uint32))] * count  # by warp
+        self.acquired_at = np.array([[self.acquired[0].where, 0]] * count, np.int64)  # the same, for `rows.ll`
         self.wgmma_groups: dict[tuple[int, int], Clock | None] = {}  # by warpgroup and group: what its warps knew
         self.wgmma_waits: dict[int, list[tuple[Lanes, int]]] = {}  # by warpgroup: who waits for which group
 
@@ -217,11 +225,6 @@ class Knowledge:
             for lane in row.lanes[mbarrier.saw[row.lanes] >= 0].tolist():
                 mbarrier.witness(lane, row.lanes, clocks)
         self.clocks.tick(row.lanes)
-
-    def running_threads(self, rank: int) -> int:
-        """Returns the threads of a CTA's warps that have not exited."""
-        per_cta = self.cluster.per_cta
-        return 32 * int(np.count_nonzero(self.running[rank * per_cta : (rank + 1) * per_cta]))
 
     def warpgroup(self, warp: int) -> range:
         """Returns the warps of a warp's warpgroup."""
@@ -445,11 +448,9 @@ class Knowledge:
 
     def _fenced_late(self, ids: Ids, who: Ids) -> NDArray[np.bool_]:
         """Returns which accesses the lanes knew of when they executed fence.proxy.async."""
-        columns, values, found = self.accesses.rows["column"][ids], self.accesses.rows["value"][ids], who < 0
-        for at, lane in enumerate(who.tolist()):
-            fence = self.late_fences.get(lane)
-            found[at] = fence is not None and fence.of(who[at : at + 1], columns[at : at + 1])[0] >= values[at]
-        return found
+        given = (each.tolist() for each in (who, self.accesses.rows["column"][ids], self.accesses.rows["value"][ids]))
+        known = [self.proxy_fences.knew(lane, column) >= value > 0 for lane, column, value in zip(*given, strict=True)]
+        return np.array(known, np.bool_)
 
     def check_overwrite(self, words: Ids, lanes: Ids | int, inst: int) -> None:
         """Something is written to words of 8 bytes: no live mbarrier may be there."""

@@ -104,7 +104,8 @@ def test_the_compiled_shadow_equals_the_model(events: Steps) -> None:
         if kind == "learn":
             _learn(clocks, lane, (0, 1, 40)[count - 1])
         elif kind == "fence":
-            clocks.fence_proxy(lanes, lanes)
+            clocks.show(lanes, lanes)
+            clocks.tick(lanes)
         elif kind == "tick":
             accesses.reserve(20_000)
         elif kind in ("read", "write"):
@@ -259,7 +260,8 @@ def test_clocks_of_whole_warps_equal_those_of_each_lane(seed: int) -> None:
             clocks.reach(lanes, column, value)
             model[GENERIC, lanes, column] = np.maximum(model[GENERIC, lanes, column], value)
         elif kind == "fence":
-            clocks.fence_proxy(lanes)
+            clocks.show(lanes, lanes)
+            clocks.tick(lanes)
             model[SEEN, lanes, lanes] = model[GENERIC, lanes, lanes]
             model[GENERIC, lanes, lanes] += 1
         assert np.array_equal(clocks.table[:, :, : clocks.used], model)

@@ -26,7 +26,7 @@ def touch(known: Knowledge, row: Row) -> None:
     writes. The use of a register that tcgen05.ld fills waits for the load (`rules.EVIDENCE`)."""
     use, warp = known.facts.uses[row.inst], _registers(known, row.warp)
     for load in use.loads:
-        known.clocks.reach(row.lanes, known.column("tensor loads", row.warp), known.loads.get((row.warp, load), 0))
+        known.clocks.reach(row.lanes, known.column("tensor loads", row.warp), known.loads.item(row.warp, load))
     if use.flow:
         _check_written(known, row, use.flow, warp.written)
     for _, inst, other in warp.flight:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpwright.vgpu.checks.knowledge import WAIT_LOADS, WAIT_STORES, Knowledge, Row, meaning
+from warpwright.vgpu.checks.knowledge import LOADS, STORES, WAIT_LOADS, WAIT_STORES, Knowledge, Row, meaning
 from warpwright.vgpu.checks.lifetime import check_entry
 from warpwright.vgpu.checks.meanings import registers
 from warpwright.vgpu.checks.memory.accesses import Acquired
@@ -125,14 +125,15 @@ def commit(known: Knowledge, row: Row) -> None:
             known.commits[op.number, place] = clock, lane, knows
 
 
-@meaning("tcgen05.ld", "tcgen05.st")
+@meaning("tcgen05.ld", compiled=LOADS)
+@meaning("tcgen05.st", compiled=STORES)
 def move(known: Knowledge, row: Row) -> None:
     """A warp loads or stores its quarter of the lanes; that is over when the warp has waited for it."""
     inst = known.insts[row.inst]
     store, lane = inst.name == "tcgen05.st", int(row.lanes[0])
-    kind = "tensor stores" if store else "tensor loads"
     cells = known.footprints.quarter(inst, row.warp, row.b)
-    column, number = known.column(kind, row.warp), known.count(kind, row.warp)
+    column = known.column("tensor stores" if store else "tensor loads", row.warp)
+    number = int(known.moves[int(store), row.warp, 1]) + 1
     known.moves[int(store), row.warp] = column, number
     access = known.accesses.one(column, number, True, row.inst, lane)
     written = _touch(known, cells, lane, row.inst, access, store)
@@ -159,7 +160,9 @@ def fence_before(known: Knowledge, row: Row) -> None:
 @meaning("tcgen05.fence::after_thread_sync")
 def fence_after(known: Knowledge, row: Row) -> None:
     """The thread's next operations on tensor memory are ordered after what barriers and waits have passed on."""
-    known.acquired[row.warp] = Acquired(known.clocks.table[SEEN, row.lanes, : known.clocks.used].max(axis=0))
+    acquired = Acquired(known.clocks.table[SEEN, row.lanes, : known.clocks.used].max(axis=0))
+    known.acquired[row.warp] = acquired
+    known.acquired_at[row.warp] = acquired.where, len(acquired.values)
 
 
 @meaning("wgmma.mma_async")

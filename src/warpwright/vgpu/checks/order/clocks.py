@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.jit.runtime import function
 
-__all__ = ["GENERIC", "SEEN", "Clock", "Clocks", "Lanes", "Snapshot", "join", "slice_of"]
+__all__ = ["GENERIC", "SEEN", "Clock", "Clocks", "Lanes", "Snapshot", "join", "mask_of", "slice_of"]
 
 GENERIC, SEEN = 0, 1  # what a lane knows; what the async proxy sees of it
 _SPARE = 256
@@ -100,7 +100,7 @@ class Clocks:
 
     def tick(self, lanes: Lanes) -> None:
         """What the lanes do from now on is not part of what others have learned of them."""
-        self._tick(self.address, *_mask(lanes))
+        self._tick(self.address, *mask_of(lanes))
 
     def of(self, lane: int) -> Clock:
         """Returns what a lane knows: that is over before the operation that the lane issues now is complete. What the
@@ -112,7 +112,7 @@ class Clocks:
     def release(self, lanes: Lanes) -> Clock:
         """Returns what the lanes know together. What they do from now on is not part of it."""
         clock = self.blank()
-        self._release(self.address, *_mask(lanes), _address_of(clock), self.width)
+        self._release(self.address, *mask_of(lanes), _address_of(clock), self.width)
         return clock
 
     def release_into(self, clock: Clock | None, lanes: Lanes) -> Clock:
@@ -120,30 +120,25 @@ class Clocks:
         if clock is None or clock.shape[1] < self.width:
             known = self.release(lanes)
             return known if clock is None else join(known, clock)
-        self._release(self.address, *_mask(lanes), _address_of(clock), clock.shape[1])
+        self._release(self.address, *mask_of(lanes), _address_of(clock), clock.shape[1])
         return clock
 
     def sync(self, lanes: Lanes) -> None:
         """The lanes learn what each of them knows."""
-        self._sync(self.address, *_mask(lanes))
+        self._sync(self.address, *mask_of(lanes))
 
     def acquire(self, lanes: Lanes, clock: Clock) -> None:
         """The lanes learn what a clock knows."""
-        self._acquire(self.address, *_mask(lanes), _address_of(clock), clock.shape[1])
+        self._acquire(self.address, *mask_of(lanes), _address_of(clock), clock.shape[1])
 
-    def fence_proxy(self, lanes: Lanes, columns: Lanes | None = None) -> None:
-        """The async proxy sees what the lanes have done themselves, also that which ``columns`` count, one each. What
-        other lanes have done it sees only if those fenced before the barrier between."""
-        where = slice_of(lanes)
-        self.own_seen[where] = self.own[where]
-        if columns is not None:
-            self.alike[lanes[0] // _WARP] = False
-            self.table[SEEN, lanes, columns] = self.table[GENERIC, lanes, columns]
-        self.tick(lanes)
+    def show(self, lanes: Lanes, columns: Lanes) -> None:
+        """The async proxy sees what the lanes have done that ``columns`` count, one each."""
+        self.alike[lanes[0] // _WARP] = False
+        self.table[SEEN, lanes, columns] = self.table[GENERIC, lanes, columns]
 
     def reach(self, lanes: Lanes, column: int, value: int) -> None:
         """The lanes know that a column has reached a value."""
-        self._reach(self.address, *_mask(lanes), column, value)
+        self._reach(self.address, *mask_of(lanes), column, value)
 
     def pass_on(self, lanes: Lanes, columns: Lanes) -> None:
         """Other lanes may see, through barriers, what these lanes know of some columns (of tensor memory)."""
@@ -175,7 +170,7 @@ def _address_of(clock: Clock) -> int:
     return addressof(c_char.from_buffer(clock.data))
 
 
-def _mask(lanes: Lanes) -> tuple[int, int]:
+def mask_of(lanes: Lanes) -> tuple[int, int]:
     """Returns the first lane of the lanes' warp, and the lanes among those of the warp."""
     lane, count = int(lanes[0]), len(lanes)
     if count == _WARP:
