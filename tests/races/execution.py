@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from tests.races.removals import KERNELS
 from warpwright.vgpu.checks import watch, watcher
 from warpwright.vgpu.checks.findings import Verdict
-from warpwright.vgpu.checks.knowledge import Knowledge, Row
+from warpwright.vgpu.checks.knowledge import Knowledge
 from warpwright.vgpu.checks.memory.footprints import Footprints
+from warpwright.vgpu.checks.row import Row
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.record import TOUCH
 from warpwright.vgpu.program.program import Inst, Program, mentions

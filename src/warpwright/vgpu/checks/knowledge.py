@@ -10,7 +10,6 @@ import itertools
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,16 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.facts import Facts
 from warpwright.vgpu.checks.findings import Finding, Step
-from warpwright.vgpu.checks.memory.accesses import ENGINE, WRITE, Accesses, Acquired, Ids, Shadow, SharedShadow
+from warpwright.vgpu.checks.memory.accesses import (
+    ENGINE,
+    WRITE,
+    Accesses,
+    Acquired,
+    Ids,
+    Repeated,
+    Shadow,
+    SharedShadow,
+)
 from warpwright.vgpu.checks.memory.cells import Cells
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES, Footprints
 from warpwright.vgpu.checks.memory.globals import Judged
@@ -42,6 +50,7 @@ from warpwright.vgpu.checks.order.flags import Flags
 from warpwright.vgpu.checks.order.locks import Locks
 from warpwright.vgpu.checks.order.proxy_fences import ProxyFences
 from warpwright.vgpu.checks.order.shared_flags import SharedFlags
+from warpwright.vgpu.checks.row import Row
 from warpwright.vgpu.checks.rules import EVIDENCE, RULES
 from warpwright.vgpu.checks.steps import step_of
 from warpwright.vgpu.checks.warp_registers import WarpRegisters
@@ -51,37 +60,11 @@ from warpwright.vgpu.machine.cluster import Cluster
 from warpwright.vgpu.machine.warpgroup import WARPS
 
 __all__ = [
-    "BAR", "BITS", "LOADS", "MEANINGS", "PROXY", "READ", "STORES", "SYNC", "WAIT_LOADS", "WAIT_STORES", "WRITTEN",
-    "Knowledge", "Row", "compiled_meanings", "meaning",
+    "BAR", "LOADS", "MEANINGS", "PROXY", "READ", "STORES", "SYNC", "WAIT_LOADS", "WAIT_STORES", "WRITTEN",
+    "Knowledge", "compiled_meanings", "meaning",
 ]  # fmt: skip
 
-BITS = np.arange(32)
 _MEETINGS = 64  # of a warp that are remembered
-
-
-@lru_cache(maxsize=4096)
-def _lanes(warp: int, mask: int) -> Lanes:
-    found: Lanes = warp * 32 + BITS[(mask >> BITS) & 1 == 1]
-    return found
-
-
-class Row:
-    """What lanes of a warp executed: the number of the instruction, the lanes (``mask``: of the warp), and two words
-    that depend on the instruction.
-
-    ``places`` are bytes from the start of the cluster's shared memory, one a lane; ``packed`` the operands of an
-    mbarrier operation: count, expected and completed bytes in 20, 22 and 22 bits. ``table``: the host address of 32
-    places, below 0 for lanes that are off or access other memory.
-    """
-
-    __slots__ = ("a", "b", "extra", "inst", "lanes", "mask", "packed", "places", "table", "warp")
-
-    def __init__(self, inst: int, warp: int, extra: int, mask: int, a: int, b: int) -> None:
-        self.inst, self.warp, self.extra, self.mask, self.a, self.b = inst, warp, extra, mask, a, b
-        self.lanes: Lanes = _lanes(warp, mask)
-        self.table = 0
-        self.places: NDArray[np.int64] = BITS
-        self.packed: NDArray[np.int64] = BITS
 
 
 Meaning = Callable[["Knowledge", Row], None]
@@ -159,6 +142,8 @@ class Knowledge:
         count = self.cluster.count
         self.issued = self.at = 0
         self.records: Iterator[NDArray[np.uint64]] = iter(())
+        self.ops: dict[tuple[bytes, int], Op] = {}  # by record and tensor map
+        self.repeated: dict[tuple[int, int], Repeated] = {}  # accesses, by operation and cells
         self.last: list[Row | None] = [None] * count
         self.live = self.settled_live = np.zeros(count, np.uint32)
         self.registers: dict[int, WarpRegisters] = {}  # by warp
@@ -233,9 +218,15 @@ class Knowledge:
         return range(first, min(first + WARPS, warp - warp % per_cta + per_cta))
 
     def op(self) -> Op:
-        """Returns the next operation that a row issued."""
+        """Returns the next operation that a row issued: the same object for the same record and tensor map."""
+        record, number = next(self.records), self.issued
         self.issued += 1
-        return self.cluster.op_of(next(self.records).tolist(), self.issued - 1)
+        key = record.tobytes(), (self.cluster.map_numbers or {}).get(number, -1)
+        if key not in self.ops:
+            self.ops[key] = self.cluster.op_of(record.tolist(), number)
+        op = self.ops[key]
+        op.number = number
+        return op
 
     def lane(self, op: Op) -> int:
         """Returns the lane of the cluster that issued an operation."""

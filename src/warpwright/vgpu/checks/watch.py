@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import DescriptorError, DeviceError
-from warpwright.vgpu.checks.knowledge import BITS, LOADS, READ, STORES, SYNC, Knowledge, Row
+from warpwright.vgpu.checks.knowledge import LOADS, READ, STORES, SYNC, Knowledge
 from warpwright.vgpu.checks.meanings import members, registers
+from warpwright.vgpu.checks.row import BITS, Row
 from warpwright.vgpu.checks.stream import Block
 from warpwright.vgpu.jit.record import MEETING, TOUCH
 from warpwright.vgpu.jit.runtime import function

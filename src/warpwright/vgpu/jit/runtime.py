@@ -262,6 +262,7 @@ _PYTHON: dict[str, tuple[Any, list[Any]]] = {
     "shadow_access": (ctypes.c_int64, [_WORD] * 6),
     "shadow_touch": (ctypes.c_int64, [_WORD] * 9),
     "shadow_read": (ctypes.c_int64, [_WORD] * 4),
+    "shadow_op": (ctypes.c_int64, [_WORD] * 3),
     "shadow_lanes": (ctypes.c_int64, [_WORD] * 7),
     "rows_follow": (ctypes.c_int64, [_WORD] * 5),
 }
@@ -271,7 +272,7 @@ _PYTHON: dict[str, tuple[Any, list[Any]]] = {
 _BRIEF = (
     "settle_bars", "mbarrier_update", "mbarrier_update_all", "clock_acquire", "clock_release", "clock_sync",
     "clock_reach", "clock_tick", "clock_fence", "bar_unknown", "bar_arrive", "bar_settle", "shadow_access",
-    "shadow_touch", "shadow_read", "shadow_lanes", "rows_follow",
+    "shadow_touch", "shadow_read", "shadow_op", "shadow_lanes", "rows_follow",
 )  # fmt: skip
 
 

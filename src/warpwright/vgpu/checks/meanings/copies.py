@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpwright.vgpu.checks.knowledge import Knowledge, Row, meaning
+from warpwright.vgpu.checks.knowledge import Knowledge, meaning
 from warpwright.vgpu.checks.lifetime import check_entry
-from warpwright.vgpu.checks.memory.accesses import NEVER
+from warpwright.vgpu.checks.memory.accesses import ENGINE, NEVER, WRITE, Repeated
 from warpwright.vgpu.checks.memory.cells import Cells
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
 from warpwright.vgpu.checks.missing import UNWRITTEN
 from warpwright.vgpu.checks.order.clocks import GENERIC
+from warpwright.vgpu.checks.row import Row
 from warpwright.vgpu.checks.rules import EVIDENCE
 from warpwright.vgpu.engines.op import Op
 
@@ -30,7 +31,8 @@ def copy(known: Knowledge, row: Row) -> None:
         writes = [_write(known, op, cells) for cells in known.footprints.writes(op)]
         _outside(known, op, writes)
         if writes:
-            known.accesses.rows["value"][reads] = NEVER
+            if reads:
+                known.accesses.rows["value"][reads] = NEVER
             known.in_flight[op.number] = known.clocks.of(known.lane(op)), [[*reads, write] for write in writes]
             for place in known.footprints.barriers(op):
                 check_entry(known, known.lane(op), place // known.cluster.shared_stride, op.inst.index)
@@ -79,14 +81,18 @@ def _read(known: Knowledge, op: Op, cells: Cells) -> int:
 
 
 def _write(known: Knowledge, op: Op, cells: Cells) -> int:
-    lane = known.lane(op)
-    access = known.accesses.one(0, NEVER, True, op.inst.index, lane)
-    known.touch(known.shared, cells, lane, op.inst.index, access, write=True, engine=True)
+    lane, inst, key = known.lane(op), op.inst.index, (id(op), cells.where)
+    if key not in known.repeated:
+        known.repeated[key] = Repeated(0, inst, lane, -1, [(known.shared, cells, WRITE | ENGINE, False)])
+    access = known.repeated[key].enter(NEVER)
+    if access < 0:
+        access = known.accesses.one(0, NEVER, True, inst, lane)
+        known.touch(known.shared, cells, lane, inst, access, write=True, engine=True)
     width = known.footprints.cell
     for first, end in cells.runs.tolist():
         words = slice(first * width // BARRIER_BYTES, (end * width - 1) // BARRIER_BYTES + 1)
         if np.count_nonzero(known.mbarrier_words[words]):
-            known.check_overwrite(cells.numbers * width // BARRIER_BYTES, lane, op.inst.index)
+            known.check_overwrite(cells.numbers * width // BARRIER_BYTES, lane, inst)
     return access
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from functools import reduce
 from operator import and_, or_
 
-from warpwright.vgpu.checks.knowledge import Knowledge, Row
+from warpwright.vgpu.checks.knowledge import Knowledge
+from warpwright.vgpu.checks.row import Row
 from warpwright.vgpu.checks.warp_registers import WarpRegisters
 from warpwright.vgpu.jit.unwritten import Flow
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.knowledge import BAR, BITS, PROXY, READ, SYNC, WRITTEN, Knowledge, Row, meaning
+from warpwright.vgpu.checks.knowledge import BAR, PROXY, READ, SYNC, WRITTEN, Knowledge, meaning
 from warpwright.vgpu.checks.lifetime import check_entry
 from warpwright.vgpu.checks.meanings import registers as register_state
 from warpwright.vgpu.checks.meanings.strong import note_locks, strong_access, synchronise
@@ -16,6 +16,7 @@ from warpwright.vgpu.checks.missing import BETWEEN, EQUAL_REGISTERS, UNWRITTEN
 from warpwright.vgpu.checks.order.access_kinds import WEAK, fence_of, is_strong
 from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier
 from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, Clock, Lanes, join, slice_of
+from warpwright.vgpu.checks.row import BITS, Row
 from warpwright.vgpu.checks.rules import EVIDENCE
 from warpwright.vgpu.jit.sync import BAR_ARRIVE
 from warpwright.vgpu.program.program import Inst

@@ -142,9 +142,28 @@ class Clocks:
 
     def pass_on(self, lanes: Lanes, columns: Lanes) -> None:
         """Other lanes may see, through barriers, what these lanes know of some columns (of tensor memory)."""
+        if self._are_alike(lanes):
+            clock = self.blank()
+            clock[SEEN, columns] = self.table[GENERIC, lanes[0], columns]
+            return self.acquire(lanes, clock)
         self.alike[lanes[0] // _WARP] &= len(lanes) == _WARP
         rows = np.ix_(lanes, columns)
         self.table[SEEN][rows] = np.maximum(self.table[SEEN][rows], self.table[GENERIC][rows])
+
+    def seen(self, lanes: Lanes) -> NDArray[np.uint32]:
+        """Returns what the async proxy sees through lanes."""
+        table = self.table[SEEN, :, : self.used]
+        if not self._are_alike(lanes):
+            most: NDArray[np.uint32] = table[lanes].max(axis=0)
+            return most
+        own = slice_of(lanes)
+        found: NDArray[np.uint32] = table[lanes[0]].copy()
+        found[own] = table[own, own].max(axis=0)
+        return found
+
+    def _are_alike(self, lanes: Lanes) -> bool:
+        """Returns whether lanes are a warp whose rows differ at most in the columns of its lanes."""
+        return len(lanes) == _WARP and bool(self.alike[lanes[0] // _WARP])
 
     def see(self, lane: int, column: int, value: int) -> None:
         """The async proxy sees through a lane that a column has reached a value."""
