@@ -123,7 +123,8 @@ class Knowledge:
         self.shared_flags = SharedFlags(self.clocks, 32 * cluster.per_cta)
         self.locks, self.apart = Locks(facts.acquires), apart
         self.footprints = Footprints(cluster)
-        self.mbarrier_words = np.zeros(self.footprints.shared_bytes // BARRIER_BYTES, np.bool_)  # where mbarriers live
+        self.mbarrier_marks = bytearray(self.footprints.shared_bytes // BARRIER_BYTES)  # 1 where mbarriers live
+        self.mbarrier_words = np.frombuffer(self.mbarrier_marks, np.bool_)
         cells, shift = self.footprints.shared_cells, self.footprints.shift
         self.shared = SharedShadow(self.accesses, cells, shift, self.mbarrier_words)
         self.tensor = Shadow(self.accesses, self.footprints.tensor_cells)
@@ -280,11 +281,11 @@ class Knowledge:
         waits, first = self.uncommitted[committer // 32], committer - committer % 32
         column, value = np.array([mbarrier.column]), np.array([mbarrier.phase + 1])
         for other in list(waits):
-            lanes = first + np.flatnonzero(other.saw[first : first + 32] >= 0)
+            lanes = first + (other.saw[first : first + 32] >= 0).nonzero()[0]
             known = knows[lanes] >= other.waited[lanes]
             for lane in lanes[known].tolist():
                 other.witness(lane, column, value)
-            if known.all():
+            if np.count_nonzero(known) == len(lanes):
                 waits.remove(other)
 
     def check_arrival(self, mbarrier: Mbarrier, knows: NDArray[np.uint32], arrival: Arrival) -> None:

@@ -166,9 +166,9 @@ def _with_cells(known: Knowledge, heads: Rows) -> Rows:
     if not len(moves):
         return heads
     rows = heads.copy()
-    for at, (word, _, _, address) in zip(moves.tolist(), heads[moves].tolist(), strict=True):
-        cells = known.footprints.quarter(known.insts[word & 0xFFFF_FFFF], word >> 32, address)
-        rows[at, 2:] = cells.count, cells.where
+    given, which = np.unique(heads[moves][:, (0, 3)], axis=0, return_inverse=True)
+    cells = [known.footprints.quarter(known.insts[word & 0xFFFF_FFFF], word >> 32, at) for word, at in given.tolist()]
+    rows[moves, 2:] = np.array([(each.count, each.where) for each in cells])[which.ravel()]
     return rows
 
 

@@ -90,8 +90,7 @@ def _write(known: Knowledge, op: Op, cells: Cells) -> int:
         known.touch(known.shared, cells, lane, inst, access, write=True, engine=True)
     width = known.footprints.cell
     for first, end in cells.runs.tolist():
-        words = slice(first * width // BARRIER_BYTES, (end * width - 1) // BARRIER_BYTES + 1)
-        if np.count_nonzero(known.mbarrier_words[words]):
+        if known.mbarrier_marks.find(1, first * width // BARRIER_BYTES, (end * width - 1) // BARRIER_BYTES + 1) >= 0:
             known.check_overwrite(cells.numbers * width // BARRIER_BYTES, lane, inst)
     return access
 

@@ -307,7 +307,7 @@ def _check_parity(known: Knowledge, row: Row) -> None:
 def _live(known: Knowledge, place: int, inst: int, lanes: Lanes) -> Mbarrier | None:
     """Returns the mbarrier at a place. The lanes must know of its initialisation."""
     mbarrier = known.mbarriers.get(place)
-    if mbarrier is not None and not mbarrier.known[slice_of(lanes)].all():
+    if mbarrier is not None and np.count_nonzero(mbarrier.known[slice_of(lanes)]) < len(lanes):
         late = known.accesses.unknown(np.full(len(lanes), mbarrier.init), lanes)
         mbarrier.known[lanes] = ~late
         for lane in lanes[late].tolist()[:1]:

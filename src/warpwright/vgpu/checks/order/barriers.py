@@ -128,23 +128,27 @@ class Mbarrier:
 
     def commit(self, knows: NDArray[np.uint32]) -> None:
         """A commit arrives that a lane issued when it knew this."""
-        if self.issued is None or len(self.issued) < len(knows):
-            self.issued, knows = knows, knows[:0] if self.issued is None else self.issued
-        self.issued = self.issued.copy()
-        self.issued[: len(knows)] = np.maximum(self.issued[: len(knows)], knows)
+        less, more = sorted((knows[:0] if self.issued is None else self.issued, knows), key=len)
+        self.issued = more
+        if len(less):
+            self.issued = more.copy()
+            self.issued[: len(less)] = np.maximum(more[: len(less)], less)
 
     def overtaken(self) -> list[tuple[bool, int]]:
         """Returns a lane that saw the end of the phase before the last, where the end of the last does not know it, nor
         what caused the end; before it, whether of all such lanes a lane of their warp is known to have left the same
         wait. Empty if there is none."""
-        before, issued, self.issued = np.flatnonzero(self.saw == self.phase - 1), self.issued, None
+        before, issued, self.issued = (self.saw == self.phase - 1).nonzero()[0], self.issued, None
         if self.last is None or not len(before):
             return []
-        last = self.last[GENERIC]
+        last, waited = self.last[GENERIC], self.waited[before]
+        late = last[before] < waited
+        if not np.count_nonzero(late):
+            return []
         if issued is not None:
             last, width = last.copy(), min(len(last), len(issued))
             last[:width] = np.maximum(last[:width], issued[:width])
-        late = last[before] < self.waited[before]
+            late = last[before] < waited
         left = {(lane // 32, int(self.wait_inst[lane])) for lane in before[~late].tolist()}
         found = [lane for lane in before[late].tolist() if not self._is_witnessed(lane, last)]
         return sorted(((lane // 32, int(self.wait_inst[lane])) in left, lane) for lane in found)[:1]
