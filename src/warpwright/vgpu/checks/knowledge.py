@@ -28,7 +28,7 @@ from warpwright.vgpu.checks.memory.accesses import (
     SharedShadow,
 )
 from warpwright.vgpu.checks.memory.cells import Cells
-from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES, Footprints
+from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES, Footprints, TensorCells
 from warpwright.vgpu.checks.memory.globals import Judged
 from warpwright.vgpu.checks.missing import (
     FENCED_LATE,
@@ -144,7 +144,8 @@ class Knowledge:
         self.issued = self.at = 0
         self.records: Iterator[NDArray[np.uint64]] = iter(())
         self.ops: dict[tuple[bytes, int], Op] = {}  # by record and tensor map
-        self.repeated: dict[tuple[int, int], Repeated] = {}  # accesses, by operation and cells
+        self.writes: dict[tuple[int, int], Repeated] = {}  # by copy, and host address of its cells
+        self.tensor_ops: dict[int, tuple[TensorCells, int, Repeated]] = {}  # by operation: its cells, lane and accesses
         self.last: list[Row | None] = [None] * count
         self.live = self.settled_live = np.zeros(count, np.uint32)
         self.registers: dict[int, WarpRegisters] = {}  # by warp
@@ -223,9 +224,9 @@ class Knowledge:
         record, number = next(self.records), self.issued
         self.issued += 1
         key = record.tobytes(), (self.cluster.map_numbers or {}).get(number, -1)
-        if key not in self.ops:
-            self.ops[key] = self.cluster.op_of(record.tolist(), number)
-        op = self.ops[key]
+        op = self.ops.get(key)
+        if op is None:
+            op = self.ops[key] = self.cluster.op_of(record.tolist(), number)
         op.number = number
         return op
 
@@ -261,7 +262,8 @@ class Knowledge:
         if number in self.in_flight:
             clock, writes = self.in_flight[number]
             parts, rows = writes.pop(0), self.accesses.rows
-            rows["column"][parts], rows["value"][parts] = mbarrier.column, mbarrier.phase + 1
+            some = parts if parts[1:] else parts[0]
+            rows["column"][some], rows["value"][some] = mbarrier.column, mbarrier.phase + 1
             self.deliveries[place] = mbarrier, mbarrier.phase + 1, inst, int(rows["lane"][parts[-1]])
             if parts[1:]:
                 self.sources[place, cta] = mbarrier, mbarrier.phase + 1, inst

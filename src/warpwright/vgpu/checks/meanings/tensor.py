@@ -23,28 +23,29 @@ def tensor_op(known: Knowledge, row: Row) -> None:
     """Operations of a pipeline complete in order, so a count says which of them are over."""
     for _ in range(row.a):
         op = known.op()
-        prints, lane = known.footprints.of_tensor_op(op), known.lane(op)
-        counts = known.pipes.setdefault(op.rank, {})
-        number = counts[prints.pipe] = counts.get(prints.pipe, 0) + 1
+        prints, lane, accesses = known.tensor_ops.get(id(op)) or _decode(known, op)
+        counts = known.pipes[op.rank]
+        number = counts[prints.pipe] = counts[prints.pipe] + 1
         known.issued_ops.setdefault(lane, {})[prints.pipe] = number
         if not (known.is_repetition(row) and lane in known.last_mma):
             known.last_mma[lane] = known.clocks.of(lane)
         quiet = not (prints.begins or known.frees)
-        if not quiet or _repeated(known, op, prints, lane).enter(number, known.acquired[row.warp]) < 0:
+        if not quiet or accesses.enter(number, known.acquired[row.warp]) < 0:
             _judge_tensor_op(known, op, prints, lane, number)
 
 
-def _repeated(known: Knowledge, op: Op, prints: TensorCells, lane: int) -> Repeated:
-    """Returns the accesses of an operation."""
-    key = id(op), 0
-    if key not in known.repeated:
-        adds, pipes = "idesc" in op, _ordered_after(known, op, prints.pipe)
-        touches: list[Touch] = [(known.shared, cells, ENGINE, True) for cells in prints.shared_reads]
-        touches += [(known.tensor, cells, 0, True) for cells in prints.tensor_reads]
-        touches += [(known.tensor, cells, WRITE, adds) for cells in prints.accumulators]
-        column, pipe = known.column(prints.pipe, op.rank), pipes[0] if pipes else -1
-        known.repeated[key] = Repeated(column, op.inst.index, lane, pipe, touches)
-    return known.repeated[key]
+def _decode(known: Knowledge, op: Op) -> tuple[TensorCells, int, Repeated]:
+    """Returns the cells of an operation, its lane, and its accesses."""
+    prints, lane = known.footprints.of_tensor_op(op), known.lane(op)
+    known.pipes.setdefault(op.rank, {}).setdefault(prints.pipe, 0)
+    adds, pipes = "idesc" in op, _ordered_after(known, op, prints.pipe)
+    touches: list[Touch] = [(known.shared, cells, ENGINE, True) for cells in prints.shared_reads]
+    touches += [(known.tensor, cells, 0, True) for cells in prints.tensor_reads]
+    touches += [(known.tensor, cells, WRITE, adds) for cells in prints.accumulators]
+    column, pipe = known.column(prints.pipe, op.rank), pipes[0] if pipes else -1
+    found = prints, lane, Repeated(column, op.inst.index, lane, pipe, touches)
+    known.tensor_ops[id(op)] = found
+    return found
 
 
 def _judge_tensor_op(known: Knowledge, op: Op, prints: TensorCells, lane: int, number: int) -> None:
