@@ -180,8 +180,8 @@ class Clocks:
 
 def slice_of(lanes: Lanes) -> slice | Lanes:
     """Returns an index of the lanes, a slice for one lane and for a warp: NumPy is faster with slices."""
-    first, count = int(lanes[0]), len(lanes)
-    return slice(first, first + count) if count in (1, _WARP) else lanes
+    first, count = lanes.item(0), len(lanes)
+    return slice(first, first + count) if count == 1 or count == _WARP else lanes
 
 
 def _address_of(clock: Clock) -> int:
@@ -191,7 +191,7 @@ def _address_of(clock: Clock) -> int:
 
 def mask_of(lanes: Lanes) -> tuple[int, int]:
     """Returns the first lane of the lanes' warp, and the lanes among those of the warp."""
-    lane, count = int(lanes[0]), len(lanes)
+    lane, count = lanes.item(0), len(lanes)
     if count == _WARP:
         return lane, _WHOLE
     inside = lane % _WARP
