@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
@@ -236,12 +236,11 @@ class _RecordedKnowledge(Knowledge):
         self.executions.append((cluster.launch.kernel.program, self.execution))
 
     def add(self, row: Row) -> None:
-        cta_threads = [self.running_threads(rank) for rank in range(self.execution.ranks)]
-        self.execution.add(Event(row, self.insts[row.inst], self.live, cta_threads))
+        self.execution.add(Event(row, self.insts[row.inst], self.live, self.named.everyone.tolist()))
 
     def op(self) -> Op:
         op = super().op()
-        self.execution.event(len(self.execution.events) - 1).ops.append(op)
+        self.execution.event(len(self.execution.events) - 1).ops.append(replace(op))
         return op
 
     def signal(self, number: int, inst: int, cta: int, rank: int, offset: int, count: int, nbytes: int) -> None:
