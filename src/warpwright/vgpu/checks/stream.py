@@ -211,8 +211,8 @@ class Stream:
             self._packed(rows, heads[tables > 1], starts[tables > 1], on[tables > 1]),
             self._masked(records),
             self._steps(starts),
-            np.array(self.live, np.uint32),
-            np.array(self.running, np.bool_),
+            np.array(self.live, np.uint32).reshape(-1, self.cluster.count),
+            np.array(self.running, np.bool_).reshape(-1, self.cluster.count),
             np.array(self.signals, np.int64).reshape(-1, 7),
         )
         if len(self.cluster.launch.numbers) > 1:  # otherwise no other cluster can be equal

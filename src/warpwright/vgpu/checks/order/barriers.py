@@ -219,7 +219,7 @@ class NamedBarriers:
         if (rank, number) not in self.used:
             lanes = self.clocks.lanes // len(self.table)
             self.used[rank, number] = Named(self.clocks, rank * lanes, lanes)
-            self.table[rank, number % _NAMED] = self.used[rank, number].where
+            self.table[rank, number : number + 1] = self.used[rank, number].where
         return self.used[rank, number]
 
     def settle(self) -> None:

@@ -47,8 +47,8 @@ class Snapshot(NamedTuple):
 
 class Clocks:
     """``table[GENERIC, lane]`` is what a lane knows, ``table[SEEN, lane]`` what the async proxy sees through it: what
-    lanes had done at their last proxy fences (PTX ISA 9.1 section 8.9.4, causality order). ``own`` and ``own_seen`` are
-    views of each lane's entry for itself. ``alike``: the rows of a warp differ at most in the columns of its lanes, as
+    lanes had done at their last proxy fences (PTX ISA 9.1 section 8.9.4, causality order). ``own`` is a
+    view of each lane's entry for itself. ``alike``: the rows of a warp differ at most in the columns of its lanes, as
     after a barrier that all its lanes waited for; what the lanes do together is then done once (`clocks.ll`).
     Lanes that an operation takes are lanes of one warp, in order; ``address`` is that of the words of `clocks.ll`."""
 
@@ -68,7 +68,7 @@ class Clocks:
     def _place(self, table: NDArray[np.uint32]) -> None:
         self.table = table
         self.where = table.ctypes.data, table.shape[2], table.shape[1] * table.shape[2]
-        self.own, self.own_seen = (plane.reshape(-1)[:: table.shape[2] + 1] for plane in table)
+        self.own = table[GENERIC].reshape(-1)[:: table.shape[2] + 1]
         self._room = np.empty((2, table.shape[2]), np.uint32)
         self._words[:] = *self.where, self.alike.ctypes.data, self._room.ctypes.data, self.width
 
@@ -113,14 +113,6 @@ class Clocks:
         """Returns what the lanes know together. What they do from now on is not part of it."""
         clock = self.blank()
         self._release(self.address, *mask_of(lanes), _address_of(clock), self.width)
-        return clock
-
-    def release_into(self, clock: Clock | None, lanes: Lanes) -> Clock:
-        """Returns what a clock and the lanes know together. The clock may be changed."""
-        if clock is None or clock.shape[1] < self.width:
-            known = self.release(lanes)
-            return known if clock is None else join(known, clock)
-        self._release(self.address, *mask_of(lanes), _address_of(clock), clock.shape[1])
         return clock
 
     def sync(self, lanes: Lanes) -> None:
