@@ -7,7 +7,7 @@ when an engine arrives on an mbarrier.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import DescriptorError, DeviceError
-from warpwright.vgpu.checks.knowledge import LOADS, READ, STORES, SYNC, Knowledge
+from warpwright.vgpu.checks.knowledge import LOADS, READ, STORES, SYNC, WAIT_STORES, Knowledge
 from warpwright.vgpu.checks.meanings import members, registers
 from warpwright.vgpu.checks.row import BITS, Row
 from warpwright.vgpu.checks.stream import Block
@@ -43,6 +43,15 @@ def follow(known: Knowledge, blocks: Iterable[Block], limit: int | None = None) 
 def _follow_block(known: Knowledge, block: Block, limit: int | None) -> None:
     rows, signals = _BlockRows(known, block), iter(block.signals.tolist())
     known.records = iter(block.records)
+    try:
+        _follow_turns(known, block, rows, signals, limit)
+    finally:
+        rows.end()
+
+
+def _follow_turns(
+    known: Knowledge, block: Block, rows: _BlockRows, signals: Iterator[list[int]], limit: int | None
+) -> None:
     end = 0
     for turn, (count, _, signalled) in enumerate(block.steps.tolist()):
         exits = rows.begin_turn(turn)
@@ -76,6 +85,7 @@ class _BlockRows:
         self.rows, self.live = _with_cells(known, block.heads), np.ascontiguousarray(block.live)
         self.at_rows, self.at_places = self.rows.ctypes.data, block.places.ctypes.data
         self.at_live, self.live_bytes = self.live.ctypes.data, self.live.strides[0]
+        self.latest: dict[int, int] = {}  # by warp: its last compiled row
         self.state = np.array(_state(known), np.int64)
         self.at_state = self.state.ctypes.data
 
@@ -113,10 +123,18 @@ class _BlockRows:
         self.state[_TENSOR], self.state[_NOTES] = 0 if known.frees else known.tensor.where, known.proxy_fences.where
         rows, places = self.at_rows + _ROW_BYTES * at, self.at_places + _TABLE_BYTES * self.places[at]
         done: int = self.compiled(self.at_state, rows, places, count, known.shared.flags(0))
-        for warp in set(self.warps[at : at + done]):
+        latest = dict(zip(self.warps[at : at + done], range(at, at + done), strict=True))
+        self.latest.update(latest)
+        for warp in latest:
             known.last[warp] = None
         known.loaded.update(self.readers[at : at + done])
         return done
+
+    def end(self) -> None:
+        """Store the last row of each warp, for reports of hangs."""
+        for warp, at in self.latest.items():
+            if self.known.last[warp] is None and self.known.compiled[self.words[0][at]] > WAIT_STORES:
+                self.known.last[warp] = self._row(at)
 
     def _row(self, at: int) -> Row:
         row = Row(*[column[at] for column in self.words])
