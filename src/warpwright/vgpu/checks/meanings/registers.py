@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from functools import reduce
 from operator import and_, or_
 
-from warpwright.vgpu.checks.knowledge import Knowledge, Row
+from warpwright.vgpu.checks.knowledge import Knowledge
 from warpwright.vgpu.checks.missing import UNWRITTEN
+from warpwright.vgpu.checks.row import Row
 from warpwright.vgpu.checks.warp_registers import WarpRegisters
 from warpwright.vgpu.jit.unwritten import Flow
 
@@ -27,7 +28,7 @@ def touch(known: Knowledge, row: Row) -> None:
     writes. The use of a register that tcgen05.ld fills waits for the load (`rules.EVIDENCE`)."""
     use, warp = known.facts.uses[row.inst], _registers(known, row.warp)
     for load in use.loads:
-        known.clocks.reach(row.lanes, known.column("tensor loads", row.warp), known.loads.get((row.warp, load), 0))
+        known.clocks.reach(row.lanes, known.column("tensor loads", row.warp), known.loads.item(row.warp, load))
     if use.flow:
         _check_written(known, row, use.flow, warp)
     for _, inst, other in warp.flight:

@@ -8,17 +8,20 @@ byte is outstanding. Named barriers (9.7.13.1) release all threads of a round at
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, join, slice_of
+from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, join, mask_of, slice_of
+from warpwright.vgpu.jit.runtime import function
 
-__all__ = ["Arrival", "Mbarrier", "Named", "Operation", "RemoteArrival", "Whole"]
+__all__ = ["Arrival", "Mbarrier", "NamedBarriers", "Operation", "RemoteArrival", "Whole"]
 
 _REMEMBERED = 32  # operations of a phase
+_NAMED = 16  # barriers of a CTA
+_TABLE, _CLOCK, _COUNT = 4, 5, 12  # words of a named barrier: the table of the open round, its clock, what it expects
 
 
 @dataclass(slots=True)
@@ -127,23 +130,27 @@ class Mbarrier:
 
     def commit(self, knows: NDArray[np.uint32]) -> None:
         """A commit arrives that a lane issued when it knew this."""
-        if self.issued is None or len(self.issued) < len(knows):
-            self.issued, knows = knows, knows[:0] if self.issued is None else self.issued
-        self.issued = self.issued.copy()
-        self.issued[: len(knows)] = np.maximum(self.issued[: len(knows)], knows)
+        less, more = sorted((knows[:0] if self.issued is None else self.issued, knows), key=len)
+        self.issued = more
+        if len(less):
+            self.issued = more.copy()
+            self.issued[: len(less)] = np.maximum(more[: len(less)], less)
 
     def overtaken(self) -> list[tuple[bool, int]]:
         """Returns a lane that saw the end of the phase before the last, where the end of the last does not know it, nor
         what caused the end; before it, whether of all such lanes a lane of their warp is known to have left the same
         wait. Empty if there is none."""
-        before, issued, self.issued = np.flatnonzero(self.saw == self.phase - 1), self.issued, None
+        before, issued, self.issued = (self.saw == self.phase - 1).nonzero()[0], self.issued, None
         if self.last is None or not len(before):
             return []
-        last = self.last[GENERIC]
+        last, waited = self.last[GENERIC], self.waited[before]
+        late = last[before] < waited
+        if not np.count_nonzero(late):
+            return []
         if issued is not None:
             last, width = last.copy(), min(len(last), len(issued))
             last[:width] = np.maximum(last[:width], issued[:width])
-        late = last[before] < self.waited[before]
+            late = last[before] < waited
         found = [lane for lane in before[late].tolist() if not self.is_witnessed(lane, last)]
         left = {(lane // 32, int(self.wait_inst[lane])) for lane in before.tolist() if lane not in found}
         return sorted(((lane // 32, int(self.wait_inst[lane])) in left, lane) for lane in found)[:1]
@@ -169,56 +176,71 @@ class RemoteArrival(NamedTuple):
     number: int
 
 
-@dataclass(slots=True)
 class Named:
-    """A named barrier: how many ``rounds`` are over, which ``column`` counts; and of the open round the threads
-    expected (0: all of the CTA) and arrived, the lanes that wait, and what all of them know. A warp arrives when all
-    its live lanes have; ``parts`` counts the lanes of warps that arrive in parts. ``arrivals`` by lane,
-    ``last_arrivals``: those of the round before."""
+    """A named barrier of a CTA (`named.ll`), whose lanes begin at ``first``. A warp arrives when all its live lanes
+    have."""
 
-    column: int
-    rounds: int = 0
-    count: int = 0
-    arrived: int = 0
-    parts: dict[int, int] = field(default_factory=dict)
-    waiting: list[Lanes] = field(default_factory=list)
-    clock: Clock | None = None
-    arrivals: dict[int, Arrival] = field(default_factory=dict)
-    last_arrivals: dict[int, Arrival] = field(default_factory=dict)
+    def __init__(self, clocks: Clocks, first: int, lanes: int) -> None:
+        self.clocks, self.first = clocks, first
+        self._unknown, self._arrive, self._settle = (
+            function(f"bar_{name}") for name in ("unknown", "arrive", "settle")
+        )
+        self._arrivals = np.zeros((2, lanes, 3), np.int64)
+        self._warps = np.zeros((2, lanes // 32), np.int32)
+        tables = [self._arrivals.ctypes.data, lanes, first, *(each.ctypes.data for each in self._warps)]
+        self._words = np.array([clocks.column(), 0, 0, 0, 0, 0, 0, *tables, 0], np.int64)
+        self.where = self._words.ctypes.data
+        self._clock = clocks.blank()
+        self.make_room()
 
-    def arrive(self, clocks: Clocks, lanes: Lanes, live: int, waits: bool, inst: int) -> Arrival | None:
-        """Lanes of a warp with ``live`` lanes arrive. Returns an arrival of the round before that they need not know
-        of: their own arrival may count for that round."""
-        lane = int(lanes[0])
-        unknown = self._unknown_arrival(clocks.table[GENERIC, lane])
-        self.arrivals[lane] = Arrival(inst, lane, int(clocks.own[lane]))
-        self.clock = clocks.release_into(self.clock, lanes)
-        if waits:
-            self.waiting.append(lanes)
-        warp = lane // 32
-        arrived = self.parts.pop(warp, 0) + len(lanes)
-        if arrived < live:
-            self.parts[warp] = arrived
-        else:
-            self.arrived += 32
-        return unknown
+    def make_room(self) -> None:
+        """Let the clock have all columns that there are now."""
+        if self._words[_CLOCK] == 0 or self._clock.shape[1] < self.clocks.width:
+            self._clock = self.clocks.widened(self._clock)
+            self._words[_CLOCK : _CLOCK + 2] = self._clock.ctypes.data, self._clock.shape[1]
 
-    def _unknown_arrival(self, knows: NDArray[np.uint32]) -> Arrival | None:
-        if knows[self.column] >= self.rounds:
+    def unknown_arrival(self, lane: int) -> Arrival | None:
+        """Returns an arrival of the round before that a lane need not know of: its own may count for that round."""
+        at = self._unknown(self.clocks.address, self.where, lane) - 1
+        if at < 0:
             return None
-        return next((each for lane, each in self.last_arrivals.items() if knows[lane] < each.value), None)
+        value, inst, _ = self._arrivals[1 - self._words[_TABLE], at].tolist()
+        return Arrival(inst, self.first + at, value)
 
-    def settle(self, clocks: Clocks, everyone: int) -> None:
-        """If the round is complete, the lanes that waited learn what all know. ``everyone``: threads of the CTA's warps
-        that have not exited."""
-        if self.clock is None or self.arrived < (self.count or everyone):
-            return
-        self.rounds += 1
-        self.clock[GENERIC, self.column] = self.rounds
-        for each in self.waiting:
-            clocks.acquire(each, self.clock)
-        self.arrived, self.waiting, self.clock = 0, [], None
-        self.last_arrivals, self.arrivals = self.arrivals, {}
+    def arrive(self, lanes: Lanes, live: int, count: int, everyone: int, waits: bool, inst: int) -> None:
+        """Lanes of a warp with ``live`` lanes arrive in a round of ``count`` threads, 0 for all of the CTA.
+        ``everyone``: threads of the CTA's warps that have not exited."""
+        self._words[_COUNT] = count
+        self.make_room()
+        self._arrive(self.clocks.address, self.where, *mask_of(lanes), live, everyone, waits, inst)
+
+    def settle(self, everyone: int) -> None:
+        """If the round is complete, the lanes that waited learn what all know."""
+        self._settle(self.clocks.address, self.where, everyone)
+
+
+class NamedBarriers:
+    """The named barriers of a cluster that were used. ``table``: host addresses of 16 a CTA; ``everyone``: threads of
+    each CTA's warps that have not exited."""
+
+    def __init__(self, clocks: Clocks, ranks: int) -> None:
+        self.clocks = clocks
+        self.used: dict[tuple[int, int], Named] = {}
+        self.table = np.zeros((ranks, _NAMED), np.int64)
+        self.everyone = np.full(ranks, clocks.lanes // ranks)
+
+    def at(self, rank: int, number: int) -> Named:
+        """Returns a barrier of a CTA. The machine refuses numbers that do not exist."""
+        if (rank, number) not in self.used:
+            lanes = self.clocks.lanes // len(self.table)
+            self.used[rank, number] = Named(self.clocks, rank * lanes, lanes)
+            self.table[rank, number : number + 1] = self.used[rank, number].where
+        return self.used[rank, number]
+
+    def settle(self) -> None:
+        """Complete the rounds that waited only for threads that have exited."""
+        for (rank, _), bar in self.used.items():
+            bar.settle(self.everyone.item(rank))
 
 
 class Whole:
