@@ -146,6 +146,18 @@ def last_block(
 
 
 @kernel("sm_90a", threads=64)
+def reset_counter(count: Global[u32], *, right: bool = False) -> None:
+    """The last CTA that increments a counter resets it, as in the CUDA samples; wrong: the first one does."""
+    old = smem.array(u32, 1)
+    with If(tid.x == 0):
+        fence.sc("gpu")
+        old[0] = atom.add(count, 1)
+    bar.sync()
+    with If((tid.x == 5) & (old[0] == (nctaid.x - 1 if right else 0))):
+        count[0] = 0
+
+
+@kernel("sm_90a", threads=64)
 def grid_barrier(
     x: Global[u32], y: Global[u32], count: Global[u32], *, before: bool = True, after: bool = True
 ) -> None:

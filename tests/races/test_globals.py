@@ -44,6 +44,7 @@ def _args(name: str) -> list[Any]:
         "mixed_increments": [_words(1)],
         "publish_by_flag": [_words(1), _words(1), _words(1)],
         "last_block": [_words(256), _words(64), _words(1)],
+        "reset_counter": [_words(1)],
         "grid_barrier": [_words(256), _words(256), _words(1)],
         "sum_under_lock": [_words(1), _words(1)],
         "boxes": [map],
@@ -77,6 +78,7 @@ CASES = {
     "overwrite_box": (1, "race", "tma.load", "x[tid.x] = 1.0"),
     "copy_rows": (2, "grid-race", "tma.copy", "tma.copy"),
     "relay_flags": (3, "grid-race", "x[0] = 5", "y[0] = x[0]"),
+    "reset_counter": (3, "grid-race", "count[0] = 0", "atom.add(count, 1)"),
     "tickets": (4, "grid-race", "x[ctaid.x] = ctaid.x", "y[each] = x[each]"),
     "lanes_copy": (1, "race", "cp_async.copy", "x[31 - tid.x] = 1"),
 }

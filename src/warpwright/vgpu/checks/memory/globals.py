@@ -7,6 +7,7 @@ that overlap and that nothing orders are findings.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from warpwright.arrays.device import spans
 from warpwright.vgpu.checks.findings import Finding, Step
 from warpwright.vgpu.checks.memory.addresses import Addresses
+from warpwright.vgpu.checks.memory.observed import Observed
 from warpwright.vgpu.checks.memory.spans import Touches
 from warpwright.vgpu.checks.memory.sweep import meeting, pairs, pieces
 from warpwright.vgpu.checks.missing import Missing, missing, too_narrow
@@ -145,6 +147,7 @@ class Globals:
         self.clusters = np.unique(np.concatenate([touches.cluster, strong.cluster]))
         judged = [self.judged[self.digests[number]] for number in self.clusters.tolist()]
         self.order = self.order_of(self.clusters, judged, strong)
+        self.observed = Observed(strong, self.kinds)
 
     def strong_accesses(self) -> Touches:
         """Returns the strong accesses in rows that were judged; none if clusters cannot order one another."""
@@ -197,6 +200,9 @@ class Globals:
         hidden = ordered.copy()
         for chosen, a, b in self._by_clusters(first, second):
             ordered[chosen] = self._are_ordered(a, b, first.select(chosen), second.select(chosen))
+            rest = chosen[~ordered[chosen]]
+            before = functools.partial(self._are_ordered, b, b)
+            ordered[rest] = self.observed.precede(first.select(rest), second.select(rest), before)
         for proxy in (ASYNC, MAP):
             crossing = np.flatnonzero(ordered & (first.proxy == GENERIC) & (second.proxy == proxy))
             for part, a, b in self._by_clusters(first.select(crossing), second.select(crossing)):
