@@ -82,27 +82,6 @@ def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, initialise: Any, reason:
     assert cuda.devices() == ()
 
 
-@pytest.mark.parametrize(
-    ("arch", "target", "runs"),
-    [
-        ("sm_90a", "sm_90a", True),
-        ("sm_90a", "sm_90", True),
-        ("sm_90a", "sm_80", True),
-        ("sm_90a", "sm_100a", False),
-        ("sm_90a", "sm_100", False),
-        ("sm_100a", "sm_90a", False),
-        ("sm_100a", "sm_90", True),
-        ("sm_103a", "sm_100f", True),
-        ("sm_103a", "sm_100a", False),
-        ("sm_120a", "sm_100f", False),
-        ("sm_120a", "sm_100", True),
-        ("sm_90a", "compute_90", False),
-    ],
-)
-def test_targets_that_a_chip_runs(arch: str, target: str, runs: bool) -> None:
-    assert cuda.supports(arch, target) is runs
-
-
 def real(ordinal: int, chip: str) -> Any:
     """Returns a fake of a real GPU with its name and figures."""
     made = object.__new__(cuda.Device)
@@ -115,6 +94,8 @@ def test_the_first_gpu_that_runs_the_target_is_chosen(monkeypatch: pytest.Monkey
     assert devices.resolve(None, "sm_90a").name == "cuda:0"
     assert devices.resolve(None, "sm_100a").name == "cuda:1"
     assert devices.resolve(None, "sm_120a").name == "rtx5090"
+    assert devices.resolve(None, "sm_103a").name == "b300"
+    assert devices.resolve(None, "sm_100f", virtual=True).name == "b200"
     assert devices.resolve(None).name == "cuda:0"
     assert devices.resolve(None, "sm_90a", virtual=True).name == "h200"
     assert devices.resolve("h200", "sm_90a").name == "h200"

@@ -22,6 +22,7 @@ from warpwright.report.figure import check_path
 from warpwright.report.ladder import draw_ladder
 from warpwright.report.tables import table
 from warpwright.run import devices
+from warpwright.targets import kernels_of
 
 __all__ = ["command", "timing"]
 
@@ -147,7 +148,7 @@ def choose_steps(device: Device, levels: str | None, stages: str | None, improve
 
 def ladder_of(device: Device) -> Mapping[int, Step]:
     """Returns the levels of a device's GEMM ladder. Raises UsageError for a target without one."""
-    found = LADDERS.get(device.spec.arch)
+    found = LADDERS.get(kernels_of(device.spec.arch))
     if found is None:
         raise UsageError(
             f"no GEMM ladder for {device.spec.name} ({device.spec.arch}); expected --device b200, gb200, h200 or cuda"
