@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from tests.conformance.cases import Case, Probe, threads_case
-from tests.conformance.copies import BARRIER
+from warpwright.selftest.probes.cases import Case, threads_case
+from warpwright.selftest.probes.copies import BARRIER
 
-__all__ = ["PROBES", "STRICTER"]
+__all__ = ["STRICTER", "refused_accesses", "refused_barriers", "refused_copies"]
 
 # Undefined in PTX and not detected by an H200: the virtual GPU raises an error.
 STRICTER = {
@@ -106,10 +106,3 @@ def refused_barriers() -> Iterator[Case]:
     yield refused("arrive at CTA 5 of 2", init + away, cluster=2)
     load = "    mapa.shared::cluster.u32 %n, %base, 5;\n    ld.shared::cluster.u32 %o0, [%n];\n"
     yield refused("ld at CTA 5 of 2", load, cluster=2)
-
-
-PROBES = [
-    Probe("refused_accesses", refused_accesses),
-    Probe("refused_copies", refused_copies),
-    Probe("refused_barriers", refused_barriers),
-]
