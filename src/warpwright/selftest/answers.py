@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.errors import DeviceError, LaunchError
+from warpwright.errors import DescriptorError, DeviceError, LaunchError, UnsupportedInstruction
 from warpwright.gpu import Device
 from warpwright.run.launch import launch, load_ptx
 from warpwright.selftest.probes import Probe
@@ -32,9 +32,18 @@ def cases_of(probe: Probe, most: int | None = None) -> Iterator[Case]:
     yield from cases if most is None else cases[:: -(-len(cases) // most)]
 
 
-def answers(probe: Probe, device: Device, most: int | None = None) -> Answers:
-    """Returns the answer of ``device`` to each case."""
-    return {case.name: answer(case, device) for case in cases_of(probe, most)}
+def answers(probe: Probe, device: Device, most: int | None = None) -> tuple[Answers, dict[str, str]]:
+    """Returns the answer of ``device`` to each case, and the reason where the virtual GPU executes none."""
+    tried = {case.name: _attempt(case, device) for case in cases_of(probe, most)}
+    missing = {name: found for name, found in tried.items() if isinstance(found, str)}
+    return {name: found for name, found in tried.items() if not isinstance(found, str)}, missing
+
+
+def _attempt(case: Case, device: Device) -> Answer | str:
+    try:
+        return answer(case, device)
+    except (DescriptorError, UnsupportedInstruction) as error:
+        return str(error).rpartition(": ")[2]
 
 
 def answer(case: Case, device: Device) -> Answer:
