@@ -192,7 +192,7 @@ def test_an_unknown_device_is_refused() -> None:
     assert message == f"given device 'b400'; expected one of {', '.join(DEVICES)}, cuda"
 
 
-@pytest.mark.parametrize("command", ["ladder", "flow"])
+@pytest.mark.parametrize("command", ["ladder", "flow", "selftest"])
 def test_cuda_on_a_machine_without_it_is_one_line(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> None:
         raise UsageError(NO_GPU.format(reason="this machine has no CUDA driver"))

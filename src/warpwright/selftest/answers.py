@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from warpwright.selftest.probes.cases import Case
 from warpwright.selftest.probes.refusals import STRICTER
 from warpwright.targets import ARCHS
 
-__all__ = ["FAULTS", "GOES_ON", "Answers", "answer", "answers", "cases_of", "differences"]
+__all__ = ["FAULTS", "GOES_ON", "Answers", "answer", "answers", "differences", "retarget", "some_cases"]
 
 Answer = NDArray[np.uint8]
 Answers = dict[str, Answer]
@@ -26,15 +26,15 @@ GOES_ON, FAULTS, TOO_LARGE = 0, 1, 2
 SHOWN = 3  # differing cases that a message names
 
 
-def cases_of(probe: Probe, most: int | None = None) -> Iterator[Case]:
-    """Yields the cases of a probe; with ``most`` only so many of them, at even distances."""
+def some_cases(probe: Probe, most: int) -> list[Case]:
+    """Returns so many cases of a probe, at even distances."""
     cases = list(probe.cases())
-    yield from cases if most is None else cases[:: -(-len(cases) // most)]
+    return cases[:: -(-len(cases) // most)]
 
 
-def answers(probe: Probe, device: Device, most: int | None = None) -> tuple[Answers, dict[str, str]]:
+def answers(cases: Iterable[Case], device: Device) -> tuple[Answers, dict[str, str]]:
     """Returns the answer of ``device`` to each case, and the reason where the virtual GPU executes none."""
-    tried = {case.name: _attempt(case, device) for case in cases_of(probe, most)}
+    tried = {case.name: _attempt(case, device) for case in cases}
     missing = {name: found for name, found in tried.items() if isinstance(found, str)}
     return {name: found for name, found in tried.items() if not isinstance(found, str)}, missing
 

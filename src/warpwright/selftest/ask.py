@@ -23,6 +23,7 @@ __all__ = ["collect"]
 
 PATIENCE = 60  # seconds until a case counts as hanging; the first one also starts the process
 LOOK = 0.1  # seconds between two looks at a process
+LOST = 5  # cases without an answer, after which the others of a probe are not asked
 AGAIN = 3  # exit status: a fault was the answer, and ended the process's use of the GPU
 
 
@@ -32,15 +33,17 @@ def collect(probe: Probe, name: str, whole: bool = False) -> tuple[Answers, list
     With ``whole`` an answer is what the kernel wrote, in place of what a probe keeps of it.
     """
     cases = [case.name for case in probe.cases()]
-    failures, number = [], 0
+    failures, number = list[str](), 0
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        while number < len(cases):
+        while number < len(cases) and len(failures) < LOST:
             why = _run(probe, number, folder, name, whole)
             number = next((n for n in range(number, len(cases)) if not _file(folder, n).exists()), len(cases))
             if number < len(cases) and why:
                 failures.append(f"{cases[number]}: {why}")
                 number += 1
+        if number < len(cases):
+            failures.append(f"{len(cases) - number} further cases: not asked after {LOST} without an answer")
         files = {case: _file(folder, n) for n, case in enumerate(cases)}
         return {case: np.load(file) for case, file in files.items() if file.exists()}, failures
 

@@ -25,6 +25,7 @@ from warpwright.ops.matmul import measurements
 __all__ = [
     "DEFAULT_LEVEL",
     "FLOAT8",
+    "LADDERS",
     "PLAIN",
     "SCRATCH",
     "Family",
@@ -49,6 +50,9 @@ FLOAT8 = (np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2))
 Shape = tuple[int, ...]
 Majors = tuple[str, str]
 Level = int | sm90.Config | sm100.Config
+
+
+LADDERS: dict[str, Mapping[int, sm90.Config | sm100.Config]] = {"sm_100a": sm100.LEVELS, "sm_90a": sm90.LEVELS}
 
 
 @dataclass(frozen=True, slots=True)
