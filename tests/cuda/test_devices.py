@@ -15,7 +15,7 @@ import warpwright as ww
 from warpwright import cuda
 from warpwright.arrays.device import DeviceArray
 from warpwright.cuda import driver
-from warpwright.cuda.device import check_grid, check_kernel
+from warpwright.cuda.device import check_grid, check_kernel, spec_of
 from warpwright.lang import Global, f32, kernel
 from warpwright.run import devices
 from warpwright.targets import DEVICES
@@ -80,6 +80,32 @@ def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, initialise: Any, reason:
         == f"device 'cuda' needs an NVIDIA GPU, and {reason}; use a virtual GPU, such as device='h200'"
     )
     assert cuda.devices() == ()
+
+
+FIGURES = {
+    "COMPUTE_CAPABILITY_MAJOR": 12,
+    "COMPUTE_CAPABILITY_MINOR": 0,
+    "MULTIPROCESSOR_COUNT": 188,
+    "CLOCK_RATE": 2_617_000,
+    "MEMORY_CLOCK_RATE": 14_001_000,
+    "GLOBAL_MEMORY_BUS_WIDTH": 512,
+    "L2_CACHE_SIZE": 128 * 1024**2,
+}
+
+
+def test_the_peak_of_a_gpu_is_that_of_the_board_it_is_most_like() -> None:
+    """An RTX PRO 6000 sums in float32 at twice the rate an SM of a GeForce board of its architecture."""
+    fine = SimpleNamespace(value=0, name="CUDA_SUCCESS")
+    bindings = SimpleNamespace(
+        CUdevice_attribute=SimpleNamespace(**{f"CU_DEVICE_ATTRIBUTE_{name}": name for name in FIGURES}),
+        cuDeviceGet=lambda ordinal: (fine, ordinal),
+        cuDeviceGetName=lambda size, handle: (fine, b"NVIDIA RTX PRO 6000\0\0"),
+        cuDeviceTotalMem=lambda handle: (fine, 96 * 1024**3),
+        cuDeviceGetAttribute=lambda name, handle: (fine, FIGURES[name]),
+    )
+    spec = spec_of(bindings, 0)
+    assert (spec.name, spec.arch, spec.bf16_tflops, spec.hbm_gbps) == ("NVIDIA RTX PRO 6000", "sm_120a", 503.8, 1792.1)
+    assert spec.source["bf16_tflops"] == "192512 FLOP a clock at 2617 MHz, as rtx_pro_6000"
 
 
 def real(ordinal: int, chip: str) -> Any:
