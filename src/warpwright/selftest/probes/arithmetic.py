@@ -27,7 +27,7 @@ FLOATS = {"f16": np.uint16, "bf16": np.uint16, "f32": np.uint32, "f64": np.uint6
 
 
 def arithmetic() -> Iterator[Case]:
-    """Sixteen instructions a kernel, each with its own values."""
+    """Each instruction of arithmetic, logic, conversion and comparison on random and adversarial values."""
     lines = INSTRUCTIONS.read_text().splitlines()
     for first in range(0, len(lines), TOGETHER):
         chosen = lines[first : first + TOGETHER]

@@ -53,7 +53,7 @@ def operands(rng: np.random.Generator, type: str, count: int) -> Array:
 
 
 def atomics() -> Iterator[Case]:
-    """Every operation on one value, in both spaces, each thread at its own address."""
+    """Every operation of atom on one value, in both spaces, each thread at its own address."""
     rng = np.random.default_rng(31)
     for op in SCALARS:
         for space in ("global", "shared"):
@@ -61,14 +61,14 @@ def atomics() -> Iterator[Case]:
 
 
 def vector_atomics() -> Iterator[Case]:
-    """Vector operations, which exist for global memory only."""
+    """Vector operations of atom, which exist for global memory only."""
     rng = np.random.default_rng(32)
     for op in VECTORS:
         yield atomic_case(rng, op, "global")
 
 
 def lane_reductions() -> Iterator[Case]:
-    """red, and generic addresses."""
+    """Every operation of red, and generic addresses."""
     rng = np.random.default_rng(33)
     for op in (
         "add.u32",

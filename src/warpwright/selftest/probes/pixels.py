@@ -103,14 +103,14 @@ def pixel_loads() -> Iterator[Case]:
 
 
 def pixel_stores() -> Iterator[Case]:
-    """Stores and sums of pixels."""
+    """Stores and sums of the pixels of a map of im2col mode."""
     for number, (name, tensor, at, _) in enumerate(maps(62, inside=True)):
         op = "add" if number % 2 and tensor.dtype.nbytes == 4 else ""
         yield store_case(f"{op} {name}".strip(), tensor, at, op)
 
 
 def refused_pixels() -> Iterator[Case]:
-    """Stores by maps with pixels outside of the images, or that start there."""
+    """Which stores of a map of im2col mode fault: pixels outside of the images, or a start there."""
     for name, tensor, at, _ in list(maps(63))[:8]:
         if min(at) < 0 or min(tensor.corners[0]) < 0 or max(tensor.corners[1]) > 0:
             yield replace(store_case(name, tensor, at), refused=True)

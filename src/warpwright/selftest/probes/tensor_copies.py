@@ -139,7 +139,7 @@ def edge_reductions() -> Iterator[Case]:
 
 
 def refused_boxes() -> Iterator[Case]:
-    """Boxes with a start that is no multiple of 16 bytes, a store at a negative coordinate, or too large a box."""
+    """Which boxes fault: a start that is no multiple of 16 bytes, a negative coordinate of a store, too large a box."""
     array = numbered((8, 32), np.uint16)
     for name, at, offset in (
         ("aligned", (0, 8), 0),
@@ -210,7 +210,7 @@ def stores() -> Iterator[Case]:
 
 
 def reductions() -> Iterator[Case]:
-    """Each operation on each element type, floats with special values."""
+    """Each operation of cp.reduce.async.bulk.tensor on each element type, floats with special values."""
     rng = np.random.default_rng(7)
     for op, names in {
         "add": ("uint32", "int32", "uint64", "float32", "float16", "bfloat16"),
@@ -229,7 +229,7 @@ def reductions() -> Iterator[Case]:
 
 
 def bulk_reductions() -> Iterator[Case]:
-    """Bulk reductions."""
+    """Each operation of cp.reduce.async.bulk on each type, floats with special values."""
     rng = np.random.default_rng(8)
     for op in (
         *("add.f32", "add.f64", "add.noftz.f16", "add.noftz.bf16", "min.f16", "max.f16", "min.bf16", "max.bf16"),

@@ -105,7 +105,7 @@ def shapes() -> Iterator[tuple[str, int, int]]:
 
 
 def load_copies() -> Iterator[Case]:
-    """Copies to shared memory."""
+    """Copies to shared memory by a whole warp: each lane that executes one issues its own."""
     for name, copy in LOADS.items():
         peers = 2 if "multicast" in name or "%peer" in copy else 1
         for shape, lanes, share in shapes():
@@ -117,7 +117,7 @@ def load_copies() -> Iterator[Case]:
 
 
 def store_copies() -> Iterator[Case]:
-    """Copies to global memory, and prefetches."""
+    """Copies to global memory and prefetches by a whole warp: which lanes issue one store together."""
     for name, copy in (STORES | HINTS).items():
         for shape, lanes, share in shapes():
             rows = numbered((64, 32), np.uint32)

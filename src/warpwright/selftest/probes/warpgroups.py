@@ -102,7 +102,7 @@ END = """    wgmma.commit_group.sync.aligned;
 
 
 def wgmma_fragments() -> Iterator[Case]:
-    """D, and A in registers, of every type: integers, whose sums are exact."""
+    """The registers of D, and of A in registers, of every type: integers, whose sums are exact."""
     rng = np.random.default_rng(51)
     for form, n, a in product(FORMS, (8, 24), (A_PLAIN, None)):
         where = "shared" if a is not None else "registers"
@@ -110,7 +110,7 @@ def wgmma_fragments() -> Iterator[Case]:
 
 
 def wgmma_widths() -> Iterator[Case]:
-    """Every N; integer types have fewer."""
+    """wgmma of every N; integer types have fewer."""
     rng = np.random.default_rng(52)
     for n in range(8, 257, 8):
         yield product_case(rng, f"bf16 {n}", BF16, n, keep=by_warp)

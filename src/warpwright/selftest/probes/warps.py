@@ -146,7 +146,7 @@ def product_case(rng: np.random.Generator, form: tuple[str, str, str, str, str],
 
 
 def double_products() -> Iterator[Case]:
-    """mma.sync of f64."""
+    """The layout and the rounding of mma.sync of f64."""
     rng = np.random.default_rng(24)
     for shape, a, b, d in (("m8n8k4", 1, 1, 2), ("m16n8k4", 2, 1, 4), ("m16n8k8", 4, 2, 4), ("m16n8k16", 8, 4, 4)):
         count = a + b + d
