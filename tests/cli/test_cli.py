@@ -67,6 +67,8 @@ def test_devices_lists_the_virtual_boards() -> None:
         ("rtx5070ti", "sm_120a", 70),
         ("rtx_pro_6000", "sm_120a", 188),
     ]
+    assert rows[2]["source"]["sms"] == "device query (QuickRunCUDA)"
+    assert "QuickRunCUDA" not in run("devices").stdout
 
 
 def test_ladder_has_the_rows_that_were_asked_for() -> None:

@@ -58,7 +58,7 @@ def test_the_virtual_h200_agrees_with_the_report_of_an_h200(tmp_path: Path) -> N
     result = run("selftest", "--compare", recorded(tmp_path), "--json")
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
-    assert {row["rule"]: row["status"] for row in report["rules"]} == dict.fromkeys(NAMES, "agrees")
+    assert {row["rule"]: row["status"] for row in report["rules"]} == dict.fromkeys(NAMES, "same")
     assert report["device"] == H200 and report["board"] == "h200"
     assert "answers" not in report
 
@@ -71,7 +71,7 @@ def test_a_changed_answer_is_named_with_its_rule_and_page(tmp_path: Path) -> Non
     assert result.stderr.splitlines()[:3] == [
         f"warpwright: rule elections differs in 1 of 6 cases: {PAGE}#instructions-of-a-warp",
         "warpwright:   it asks: The lane that elect.sync chooses.",
-        "warpwright:   0xffffffff: byte 124 is in 0x1000000 on the board, 0x0 on the virtual GPU (1 bytes differ)",
+        "warpwright:   0xffffffff: word 31 is 0x1000000 on the board, 0x0 on the virtual GPU (1 bytes differ)",
     ]
 
 
@@ -144,7 +144,7 @@ def test_a_report_of_a_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     )
     assert "warpwright: predicted beside measured: 10 % off in the mean" in result.stderr
     report = json.loads(path.read_text(encoding="utf-8"))
-    assert [row["status"] for row in report["rules"]] == ["agrees"] * len(NAMES)
+    assert [row["status"] for row in report["rules"]] == ["same"] * len(NAMES)
     assert [row["error"] for row in report["ladder"]] == [0.1, 0.1]
     monkeypatch.undo()
     report["kernels"], report["ladder"] = [], []

@@ -106,7 +106,9 @@ def _report(
     rows: Sequence[Mapping[str, Any]],
     ladder: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    wrong = any(row["status"] == rules.DIFFERS for row in found) or any(row["status"] == kernels.WRONG for row in rows)
+    wrong = any(row["status"] == rules.DIFFERENT for row in found) or any(
+        row["status"] == kernels.WRONG for row in rows
+    )
     unknown = any(row["unanswered"] for row in found)
     head = {"format": rules.FORMAT, "version": __version__, "device": dict(facts), "real": real, "board": board}
     status = FINDING if wrong else INCOMPLETE if unknown else 0
@@ -155,7 +157,7 @@ def _tables(report: Mapping[str, Any]) -> Iterator[Any]:
         names = ("level", "us", "tflops", "torch_tflops", "of_torch", "predicted_us", "error")
         size = report["ladder"][0]["size"]
         rows = [{name: row[name] for name in names if name in row} for row in report["ladder"]]
-        yield table(rows, f"GEMM ladder, {size} × {size} × {size}, bf16")
+        yield table(rows, f"GEMM ladder, {size}³")
 
 
 def _by_page(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -92,4 +92,4 @@ def _first_difference(theirs: Answer, ours: Answer) -> str:
     at = np.flatnonzero(theirs != ours)
     first = int(at[0]) & ~3
     words = (int.from_bytes(each[first : first + 4].tobytes(), "little") for each in (theirs, ours))
-    return "byte {} is in {:#x} on the board, {:#x} on the virtual GPU ({} bytes differ)".format(first, *words, at.size)
+    return f"word {first // 4} is {next(words):#x} on the board, {next(words):#x} on the virtual GPU ({at.size} bytes differ)"

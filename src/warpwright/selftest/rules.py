@@ -19,9 +19,9 @@ from warpwright.selftest.answers import Answers, answers, differences, some_case
 from warpwright.selftest.ask import collect
 from warpwright.selftest.probes import Probe, probes_of
 
-__all__ = ["AGREES", "ANSWERED", "DIFFERS", "UNANSWERED", "ask_board", "compare", "pack", "read_report", "unpack"]
+__all__ = ["ANSWERED", "DIFFERENT", "SAME", "UNANSWERED", "ask_board", "compare", "pack", "read_report", "unpack"]
 
-AGREES, ANSWERED, DIFFERS, UNANSWERED = "agrees", "answered", "differs", "unanswered"
+SAME, ANSWERED, DIFFERENT, UNANSWERED = "same", "answered", "different", "unanswered"
 PROCESSES = 8
 CASES = 3  # of each probe on a virtual GPU
 FORMAT = 1  # of a report; a reader of another number does not know its fields
@@ -57,7 +57,7 @@ def compare(asked: Mapping[str, Asked], virtual: Device | None, arch: str) -> It
             cases = [case for case in probe.cases() if case.name in found] if virtual else []
             ours, missing = answers(cases, virtual) if virtual else ({}, {})
             different = differences(probe, found, ours)
-            status = DIFFERS if different else UNANSWERED if failures else AGREES if virtual else ANSWERED
+            status = DIFFERENT if different else UNANSWERED if failures else SAME if virtual else ANSWERED
             yield {
                 "rule": probe.name,
                 "asks": probe.rule,
