@@ -89,7 +89,8 @@ def _first_difference(theirs: Answer, ours: Answer) -> str:
     if theirs.size == 1:
         kinds = "goes on", "faults", "does not launch"
         return f"the board {kinds[theirs[0]]}, the virtual GPU {kinds[ours[0]]}"
-    at = np.flatnonzero(theirs != ours)
-    first = int(at[0]) & ~3
-    words = (int.from_bytes(each[first : first + 4].tobytes(), "little") for each in (theirs, ours))
-    return f"word {first // 4} is {next(words):#x} on the board, {next(words):#x} on the virtual GPU ({at.size} bytes differ)"
+    differing = np.flatnonzero(theirs != ours)
+    word = int(differing[0]) // 4
+    here, there = (int.from_bytes(each[4 * word : 4 * word + 4].tobytes(), "little") for each in (ours, theirs))
+    count = f"{differing.size} bytes differ"
+    return f"word {word} is {there:#x} on the board, {here:#x} on the virtual GPU ({count})"
