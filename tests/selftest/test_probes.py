@@ -63,7 +63,7 @@ def test_a_process_of_its_own_answers() -> None:
     """The virtual H200 in the place of a real GPU."""
     probe = find_probe("elections")
     found, failures = ask.collect(probe, "h200")
-    assert found.keys() == golden(probe).keys() and not failures and not differences(probe, golden(probe), found)
+    assert found.keys() == golden(probe).keys() and not failures and not differences(golden(probe), found)
 
 
 def test_a_fault_that_is_the_answer_does_not_end_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:

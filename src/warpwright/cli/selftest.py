@@ -28,6 +28,7 @@ __all__ = ["command"]
 
 SIZE, REAL_SIZE, ROUNDS = 512, 4096, 30
 FINDING, INCOMPLETE = 1, 3
+SHOWN = 3  # differing cases of a rule that are printed
 FACTS = ("name", "arch", "sms", "clock_mhz", "hbm_gbps", "l2_bytes")
 
 
@@ -181,7 +182,7 @@ def _remarks(report: Mapping[str, Any]) -> Iterator[str]:
         if row["differences"]:
             yield f"rule {row['rule']} differs in {len(row['differences'])} of {row['cases']} cases: {row['page']}"
             yield f"  it asks: {row['asks']}"
-            yield from (f"  {line}" for line in row["differences"][:3])
+            yield from (f"  {line}" for line in row["differences"][:SHOWN])
         yield from (f"rule {row['rule']} has no answer to {line}" for line in row["unanswered"])
         if row["not_executed"]:
             why = next(iter(row["not_executed"].values()))

@@ -56,7 +56,7 @@ def compare(asked: Mapping[str, Asked], virtual: Device | None, arch: str) -> It
             found, failures = asked[probe.name]
             cases = [case for case in probe.cases() if case.name in found] if virtual else []
             ours, missing = answers(cases, virtual) if virtual else ({}, {})
-            different = differences(probe, found, ours)
+            different = differences(found, ours)
             status = DIFFERENT if different else UNANSWERED if failures else SAME if virtual else ANSWERED
             yield {
                 "rule": probe.name,
