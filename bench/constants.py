@@ -16,6 +16,7 @@ __all__ = ["FORMULAS", "derive", "lines"]
 Results = Mapping[str, float]
 SMS, CLOCK, HBM = 132, 1980, 4800.0  # MHz, GB/s
 ADDRESS = 8  # cycles of the address in a chain of global loads
+COPIED = 66  # cycles of the other instructions of launch.turnover.copy
 STEPS, ENTRY = 12, 125  # cycles of the model for what else is in issue.branch.loop, and in start.used
 PAIR = 2 * (5.5 + 128 * 1.19) + 40  # cycles of the TMA unit for two boxes of 128 rows, issue and wait
 FLOPS = 2 * 128 * 64  # of a k-block, for each column
@@ -132,6 +133,7 @@ FORMULAS: dict[str, Callable[[Results], Any]] = {
     "fence_cluster": lambda of: of["fence.fence_cluster"],
     "ld_l2": lambda of: of["global.l2.latency"] - ADDRESS,
     "ld_hbm": lambda of: of["global.hbm.latency"] - ADDRESS,
+    "ld_hbm_mixed": lambda of: of["launch.turnover.copy"] * CLOCK - FORMULAS["cta_start"](of) - COPIED,
     "shared_latency": lambda of: of["shared.load.latency"],
     "shared_bytes": lambda of: 512 / of["shared.load.quad.16_warps"],
     "dsmem_latency": lambda of: of["dsmem.neighbour.latency"],

@@ -10,6 +10,7 @@ each alone for half a second and more, so that the power limit of the GPU acts.
 - fp8: e4m3 with a scale for each matrix, D of bf16; cuBLAS is ``torch._scaled_mm``, with float32 accumulation as ours.
   "fast" is the same with ``use_fast_accum=True``, which accumulates all of K with 14 bits
 - fused: activation(A·B + bias) in one launch; cuBLAS is ``torch.addmm``, its activation one of torch
+- drawn: 40 problems of random extents, half of them no multiples of 128
 - few: few tiles and a long K; batched: leading dimensions, cuBLAS by ``torch.matmul`` too
 - ladder: every level at one size (``--size``)
 """
@@ -23,6 +24,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 from typing import Any
 
 import torch
@@ -76,6 +78,7 @@ BATCHED = (
     (64, 1024, 64, 1024),
     (256, 64, 64, 64),
 )
+DRAWN, LARGEST = 40, 2e11  # problems, multiplications of one
 TOLERANCE = 3e-3  # of the norm; rounding to bf16 alone is 1.7e-3
 Run = Callable[[], Any]
 
@@ -129,6 +132,20 @@ def few_tile_cases(size: int) -> Iterator[Case]:
         yield Case(f"{m} × {n} × {k}", m, n, k)
 
 
+def drawn_cases(size: int) -> Iterator[Case]:
+    random, found = Random(99), 0
+    while found < DRAWN:
+        m, n, k = (int(2 ** random.uniform(*bits)) for bits in ((7.1, 13), (7, 13.5), (8.5, 14)))
+        n, k = n // 8 * 8, k // 8 * 8
+        if random.random() < 0.5:
+            m = -(-m // 128) * 128
+        if random.random() < 0.7:
+            n, k = -(-n // 128) * 128, -(-k // 64) * 64
+        if m * n * k < LARGEST:
+            found += 1
+            yield Case(f"{m} × {n} × {k}", m, n, k)
+
+
 def batched_cases(size: int) -> Iterator[Case]:
     for batches, m, n, k in BATCHED:
         yield Case(f"{batches} of {m} × {n} × {k}", m, n, k, batches=batches)
@@ -139,6 +156,7 @@ CASES = {
     "layouts": layout_cases,
     "fp8": fp8_cases,
     "fused": fused_cases,
+    "drawn": drawn_cases,
     "few": few_tile_cases,
     "batched": batched_cases,
     "ladder": ladder_cases,

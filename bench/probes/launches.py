@@ -8,7 +8,7 @@ import numpy as np
 
 from probes.harness import Bench, Measurement, summarise
 from warpwright.cuda.driver import call
-from warpwright.lang import Break, Global, If, clock64, ctaid, globaltimer, kernel, loop, smem, tid, u32, u64
+from warpwright.lang import Break, Global, If, clock64, ctaid, f32, globaltimer, kernel, loop, smem, tid, u32, u64
 from warpwright.run.launch import entry_point
 
 SPIN = 4000  # cycles
@@ -61,6 +61,12 @@ def launch(bench: Bench) -> Iterator[Measurement]:
     yield summarise("launch.one_cta", [t * 1e6 for t in bench.seconds(run)], "us", "empty kernel of one CTA")
 
 
+@kernel("sm_90a", threads=256)
+def copy(source: Global[f32], target: Global[f32]):
+    i = ctaid.x * 256 + tid.x
+    target[i] = source[i]
+
+
 def spans_inside(bench: Bench, run: object, out: object, grid: int) -> list[float]:
     spans = []
     for _ in range(3 * bench.repeats):
@@ -84,6 +90,12 @@ def turnover(bench: Bench) -> Iterator[Measurement]:
             waves = [(b - a) / (count // 2) * 1e6 for a, b in zip(*times, strict=True)]
             how = f"a wave of {resident} CTAs an SM, each spins {cycles} cycles"
             yield summarise(f"launch.turnover.{threads}_threads.{cycles}", waves, "us", how)
+    count = bench.pick(512, 2)
+    source, target = (bench.array((count * 8 * bench.sms * 256,), "f32") for _ in range(2))
+    runs = [bench.prepare(copy, n * 8 * bench.sms, [source, target]) for n in (count // 2, count)]
+    times = [bench.seconds(run) for run in runs]
+    waves = [(b - a) / (count // 2) * 1e6 for a, b in zip(*times, strict=True)]
+    yield summarise("launch.turnover.copy", waves, "us", "a wave of 8 CTAs an SM, each copies 1 KB of device memory")
     for size in bench.pick((2, 4, 8), ()):
         traced = spin.configure(cluster=size, nbytes=LARGE).trace()
         entry = entry_point(traced)

@@ -9,7 +9,10 @@ import sys
 import numpy as np
 import pytest
 
+from warpwright.programs.calls import CALLS, Calls
 from warpwright.programs.memory import GAP, START, DeviceMemory
+from warpwright.run.devices import device
+from warpwright.run.session import Session
 
 if sys.platform != "linux":
     pytest.skip("programs run on Linux only", allow_module_level=True)
@@ -49,3 +52,16 @@ def test_bytes_lie_in_one_allocation(memory: DeviceMemory) -> None:
     at = memory.allocate(100)
     assert memory.find(at, 100) == memory.find(at + 99, 1) == at
     assert memory.find(at, 101) is memory.find(at + 100, 1) is memory.find(at - 1, 1) is None
+
+
+def test_no_room_for_the_variables_of_a_module(capsys: pytest.CaptureFixture[str]) -> None:
+    calls = Calls(Session(device("h200")), None)
+    head = b".version 8.8\n.target sm_90a\n.address_size 64\n"
+    assert calls.memory.allocate(calls.memory.room - 100)
+    found = calls.answer(CALLS.index("image"), head + b".visible .global .align 4 .b8 table[512];\n")
+    calls.memory.close()
+    assert found == (2, b"")  # cudaErrorMemoryAllocation
+    assert capsys.readouterr().err == (
+        "warpwright: error: the variables of a module take 512 bytes of device memory, and 100 are left; free memory "
+        "before the first use of the module, or allocate less\n"
+    )

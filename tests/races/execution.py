@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from tests.races.removals import KERNELS
 from warpwright.vgpu.checks import watch, watcher
 from warpwright.vgpu.checks.findings import Verdict
-from warpwright.vgpu.checks.knowledge import Knowledge, Row
+from warpwright.vgpu.checks.knowledge import Knowledge
 from warpwright.vgpu.checks.memory.footprints import Footprints
+from warpwright.vgpu.checks.row import Row
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.record import TOUCH
 from warpwright.vgpu.program.program import Inst, Program, mentions
@@ -235,12 +236,11 @@ class _RecordedKnowledge(Knowledge):
         self.executions.append((cluster.launch.kernel.program, self.execution))
 
     def add(self, row: Row) -> None:
-        cta_threads = [self.running_threads(rank) for rank in range(self.execution.ranks)]
-        self.execution.add(Event(row, self.insts[row.inst], self.live, cta_threads))
+        self.execution.add(Event(row, self.insts[row.inst], self.live, self.named.everyone.tolist()))
 
     def op(self) -> Op:
         op = super().op()
-        self.execution.event(len(self.execution.events) - 1).ops.append(op)
+        self.execution.event(len(self.execution.events) - 1).ops.append(replace(op))
         return op
 
     def signal(self, number: int, inst: int, cta: int, rank: int, offset: int, count: int, nbytes: int) -> None:

@@ -85,6 +85,20 @@ def test_a_page_has_at_most_60_lines_of_77_columns(block: int) -> None:
     assert lines[0] == f"{block // 4} warps of 8 CTAs wait; the launch of 8 CTAs ended there"
 
 
+DROPPED = """setp.eq.u32 %p1, %t, 0; @%p1 mbarrier.init.shared.b64 [bar], 1; bar.sync 0;
+  @%p1 mbarrier.arrive_drop.shared.b64 _, [bar];
+FIRST: mbarrier.try_wait.parity.shared.b64 %p2, [bar], 0; @!%p2 bra FIRST;
+SECOND: mbarrier.try_wait.parity.shared.b64 %p2, [bar], 1; @!%p2 bra SECOND; ret;"""
+
+
+def test_a_phase_without_arrivals() -> None:
+    kernel = ww.load_ptx(text(DROPPED, (OUT,), top=".shared .align 8 .b64 bar;"))["k"]
+    (found,) = ww.check(kernel, grid=1, block=32, args=[OUT]).findings
+    state = "never ends: arrive_drop has dropped all arrivals"
+    assert f"bar: phase 1 {state}; no thread that could still run arrives at it" in found.message.splitlines()
+    assert f"phase 1 is open; it {state}" in [line.strip() for line in str(found).splitlines()]
+
+
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH")
 def test_the_ptx_is_that_of_the_source(tmp_path: Path) -> None:
     compile_hangs(tmp_path / "hangs.ptx")

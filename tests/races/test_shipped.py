@@ -122,7 +122,7 @@ SHIPPED: dict[str, Run] = {
         for level, config in sm100.IMPROVED.items()
     },
     **{f"blackwell, {name}": _blackwell(*each) for name, each in SWITCHES.items()},
-    **{f"hopper {name}": _hopper(config) for name, config in sm90.CONFIGS.items() if config.slices <= 4},
+    **{f"hopper {name}": _hopper(config) for name, config in sm90.CONFIGS.items() if config.slices <= 2},
     "matmul": functools.partial(_matmul, (200, 264), (264, 328), bias=np.ones(328, BF16), activation="gelu"),
     "matmul of a batch": functools.partial(_matmul, (3, 100, 136), (3, 136, 72)),
     "matmul of transposes": functools.partial(_matmul, (200, 264), (264, 328), transpose_a=True),

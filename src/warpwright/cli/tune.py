@@ -55,8 +55,9 @@ def command(
     """Find the fastest GEMM configuration for problems M × N × K on this GPU, and store it.
 
     All candidates run alternately in random order, each launch from cold L2; their medians are compared, and every
-    result is verified against float64. From then on `warpwright.matmul` prefers the stored configuration of the nearest
-    problem to the built-in facts. A configuration for BF16 is used for FP16 too, and one for e4m3 for all FP8.
+    result is verified against float64. From then on `warpwright.matmul` takes the stored configuration for the problem,
+    and for others whose extents differ by a tenth at most. A configuration for BF16 is used for FP16 too, and one for
+    e4m3 for all FP8.
     """
     if listed or forget:
         if shapes or file or (listed and forget):

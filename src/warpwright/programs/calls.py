@@ -66,6 +66,10 @@ class LaunchLimit(Exception):
     """The program has made as many launches as the user allows."""
 
 
+class NoRoom(Exception):
+    """Device memory has no room for the variables of a module."""
+
+
 class Loaded(NamedTuple):
     """What a module of the program has. ``variables``: address and bytes by name."""
 
@@ -92,7 +96,11 @@ class Calls:
     def answer(self, call: int, data: bytes) -> Answer:
         """Returns the error code and the bytes of an answer."""
         serve: Callable[[bytes], Answer] = getattr(self, f"_{CALLS[call]}")
-        return serve(data)
+        try:
+            return serve(data)
+        except NoRoom as error:
+            self._tell(str(error))
+            return OUT_OF_MEMORY, b""
 
     @property
     def spec(self) -> Device:
@@ -162,11 +170,19 @@ class Calls:
         return self.modules[handle]
 
     def _place(self, outline: Any) -> dict[str, tuple[int, int]]:
-        """Place the variables of a module one after another. Returns their addresses and bytes by name."""
+        """Place the variables of a module one after another. Returns their addresses and bytes by name.
+
+        Raises NoRoom."""
         variables, found = module_variables(outline), {}
         if variables:
-            start, last = variables[0].address, variables[-1]
-            at = self.memory.allocate(last.address + len(last.data) - start)
+            nbytes = variables[-1].address + len(variables[-1].data) - variables[0].address
+            at = self.memory.allocate(nbytes)
+            if not at:
+                left = self.memory.room - self.memory.used
+                raise NoRoom(
+                    f"the variables of a module take {nbytes:,} bytes of device memory, and {left:,} are left; free "
+                    "memory before the first use of the module, or allocate less"
+                )
             self.memory.sizes.pop(at)  # each variable is an allocation
             variables = module_variables(replace(outline, variables=at))
         for variable in variables:

@@ -11,24 +11,12 @@
 
 #include "runtime.h"
 
-enum { SUCCESS, INVALID_VALUE, NOT_FOUND = 500, INVALID_HANDLE = 400, NOT_SUPPORTED = 801, NO_DEVICE = 100 };
+enum { NO_DEVICE = 100, INVALID_HANDLE = 400, NOT_FOUND = 500 };
 enum { VERSION = 13050, MAP_BYTES = 128, NAME_BYTES = 256, TOTAL_MEMORY = 288 };
 enum { HEAP_LIMIT = 2 };   /* CU_LIMIT_MALLOC_HEAP_SIZE */
 enum { NO_TIMING = 2 }; /* CU_EVENT_DISABLE_TIMING */
 
-
-static int state(void) { return warpwright_lost; }
-
-/* Functions that have nothing to do, or one answer. */
-
-#define NOTHING(name, ...)                                                                                             \
-  int name(__VA_ARGS__) { return SUCCESS; }
-#define REPORTS(name, ...)                                                                                             \
-  int name(__VA_ARGS__) { return state(); }
-#define REFUSED(name)                                                                                                  \
-  int name(void) { return warpwright_refuse(#name), NOT_SUPPORTED; }
-#define TELLS(value, name, type, ...)                                                                                  \
-  int name(type *place, ##__VA_ARGS__) { return *place = value, SUCCESS; }
+static int note(int error) { return error; } /* the driver keeps none */
 
 NOTHING(cuDevicePrimaryCtxRelease_v2, int device)
 NOTHING(cuDevicePrimaryCtxSetFlags_v2, int device, unsigned flags)
@@ -314,7 +302,7 @@ int cuStreamIsCapturing(void *stream, int *status) { return *status = 0; }
 int cuStreamGetCaptureInfo_v2(void *stream, int *status) { return *status = 0; } /* and what a capture has */
 int cuLaunchHostFunc(void *stream, void (*call)(void *), void *data) { return call(data), SUCCESS; }
 int cuStreamAddCallback(void *stream, void (*call)(void *, int, void *), void *data, unsigned flags) {
-  return call(stream, state(), data), SUCCESS;
+  return call(stream, warpwright_lost, data), SUCCESS;
 }
 int cuEventCreate(event_t **event, unsigned flags) {
   *event = calloc(1, sizeof **event);
@@ -329,7 +317,7 @@ int cuEventRecordWithFlags(event_t *event, void *stream, unsigned flags) { retur
 int cuEventElapsedTime_v2(float *ms, event_t *start, event_t *end) {
   if ((start->flags | end->flags) & NO_TIMING || !start->recorded || !end->recorded)
     return INVALID_HANDLE;
-  return *ms = end->ms - start->ms, state();
+  return *ms = end->ms - start->ms, warpwright_lost;
 }
 
 /* Tensor maps. */

@@ -10,7 +10,6 @@
 
 #include "runtime.h"
 
-enum { SUCCESS, INVALID_VALUE, NOT_SUPPORTED = 801 };
 static const uint32_t FATBIN = 0xBA55ED50, ELF = 0x464C457F;
 
 /* Modules, libraries and kernels. A library is its module, a kernel its function. */

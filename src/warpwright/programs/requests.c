@@ -15,8 +15,6 @@
 
 #include "runtime.h"
 
-enum { SUCCESS };
-
 static int link_to_gpu = -1;
 static pthread_mutex_t one_request = PTHREAD_MUTEX_INITIALIZER;
 

@@ -10,7 +10,6 @@
 
 #include "runtime.h"
 
-enum { SUCCESS, INVALID_VALUE, NOT_SUPPORTED = 801 };
 enum { VERSION = 13000, PITCH = 512, FUNCTION_ATTRIBUTES = 144 };
 
 static __thread int last; /* the last error of this thread */
@@ -20,24 +19,9 @@ static int note(int error) {
     last = error;
   return error;
 }
-static int state(void) { return note(warpwright_lost); }
 static int ask(int call, const void *data, size_t nbytes, void *answer, size_t room) {
   return note(request(call, data, nbytes, answer, room));
 }
-
-/* Functions that have nothing to do: all work is over when its call returns. */
-
-#define NOTHING(name, ...)                                                                                             \
-  int name(__VA_ARGS__) { return SUCCESS; }
-#define REPORTS(name, ...)                                                                                             \
-  int name(__VA_ARGS__) { return state(); }
-#define ZERO(name, type, ...)                                                                                          \
-  int name(type *value, ##__VA_ARGS__) {                                                                               \
-    *value = 0;                                                                                                        \
-    return SUCCESS;                                                                                                    \
-  }
-#define REFUSED(name)                                                                                                  \
-  int name(void) { return warpwright_refuse(#name), note(NOT_SUPPORTED); }
 
 NOTHING(cudaSetDevice, int device)
 NOTHING(cudaSetDeviceFlags, unsigned flags)
@@ -62,9 +46,9 @@ REPORTS(cudaStreamSynchronize, void *stream)
 REPORTS(cudaStreamQuery, void *stream)
 REPORTS(cudaEventSynchronize, void *event)
 REPORTS(cudaEventQuery, void *event)
-ZERO(cudaGetDevice, int)
-ZERO(cudaDeviceCanAccessPeer, int, int device, int peer)
-ZERO(cudaDeviceGetDefaultMemPool, void *, int device)
+TELLS(0, cudaGetDevice, int)
+TELLS(0, cudaDeviceCanAccessPeer, int, int device, int peer)
+TELLS(0, cudaDeviceGetDefaultMemPool, void *, int device)
 REFUSED(cudaStreamBeginCapture)
 REFUSED(cudaGraphCreate)
 REFUSED(cudaGraphLaunch)
@@ -216,7 +200,7 @@ int cudaEventRecord(void *event, void *stream) { return ask(TIME_MS, NULL, 0, ev
 int cudaEventRecordWithFlags(void *event, void *stream, unsigned flags) { return cudaEventRecord(event, stream); }
 int cudaEventElapsedTime(float *ms, void *start, void *end) {
   *ms = *(double *)end - *(double *)start;
-  return state();
+  return note(warpwright_lost);
 }
 
 /* Kernels. The handle of a kernel is the address of its function in the host code. */

@@ -57,6 +57,20 @@ int warpwright_copy(void *to, size_t to_pitch, const void *from, size_t from_pit
 int warpwright_fill(void *p, size_t pitch, const void *value, size_t each, size_t width, size_t height);
 int warpwright_launch(const void *function, const config_t *config, void **args, int cooperative);
 
+/* Errors that the runtime and the driver share. */
+enum { SUCCESS, INVALID_VALUE, NOT_SUPPORTED = 801 };
+
+/* Functions that have nothing to do since all work is over when its call returns, that report a kernel that stopped,
+   that have one answer, or that the GPU does not have. ``note`` of the file keeps an error for the thread. */
+#define NOTHING(name, ...)                                                                                             \
+  int name(__VA_ARGS__) { return SUCCESS; }
+#define REPORTS(name, ...)                                                                                             \
+  int name(__VA_ARGS__) { return note(warpwright_lost); }
+#define TELLS(value, name, type, ...)                                                                                  \
+  int name(type *place, ##__VA_ARGS__) { return *place = value, SUCCESS; }
+#define REFUSED(name)                                                                                                  \
+  int name(void) { return warpwright_refuse(#name), note(NOT_SUPPORTED); }
+
 /* In driver.c, for the runtime. */
 int cuDriverGetVersion(int *version);
 int cuCtxGetLimit(size_t *value, int limit);

@@ -38,6 +38,7 @@ class Timing:
     elect: float
     ld_l2: float
     ld_hbm: float
+    ld_hbm_mixed: float
     shared_latency: float
     shared_bytes: float
     shared_writes: float
@@ -125,6 +126,7 @@ UNITS = {
     "elect": "cycles of elect.sync until its predicate is available",
     "ld_l2": "cycles of ld.global that hits L2",
     "ld_hbm": "cycles of ld.global that misses L2",
+    "ld_hbm_mixed": "the same while as many bytes of device memory are written as read",
     "shared_latency": "cycles of ld.shared without conflicts",
     "shared_bytes": "bytes a cycle of an SM's shared memory",
     "shared_writes": "share of the bytes written by TMA that reduces the bandwidth of tensor-core operands",
@@ -218,6 +220,7 @@ _H200 = Timing(
     elect=12.0,
     ld_l2=281.0,
     ld_hbm=661.0,
+    ld_hbm_mixed=916.0,
     shared_latency=23.0,
     shared_bytes=128.0,
     shared_writes=0.0,
@@ -299,6 +302,7 @@ _H200 = Timing(
         "elect": "assumed: as a vote",
         "ld_l2": f"{_MICRO} global.l2.latency less 8 for the address",
         "ld_hbm": f"{_MICRO} global.hbm.latency less 8 for the address",
+        "ld_hbm_mixed": f"{_MICRO} launch.turnover.copy less cta_start and the 66 cycles of the other instructions",
         "shared_latency": f"{_MICRO} shared.load.latency",
         "shared_bytes": f"{_MICRO} shared.load.quad.16_warps: 512 bytes in 4.0 cycles; conflicts cost whole wavefronts",
         "shared_writes": f"{_MICRO} wgmma.main_loop.n128.fill_ab.1_sms: 96 bytes a cycle read beside 62 written",
@@ -378,6 +382,7 @@ _B200 = replace(
     cluster_barrier=190.0,
     ld_l2=305.0,
     ld_hbm=838.0,
+    ld_hbm_mixed=1160.0,
     shared_writes=1.0,
     dsmem_latency=224.0,
     dsmem_bytes=21.0,
@@ -417,6 +422,7 @@ _B200 = replace(
         "cluster_barrier": "published: cluster.sync 373-380, relaxed barrier.cluster 102 (QuickRunCUDA, B300)",
         "ld_l2": "published: 305 cycles (279-324)",
         "ld_hbm": "published: 833-843 cycles",
+        "ld_hbm_mixed": "assumed: longer by the same share as on the H200",
         "shared_latency": "assumed: as measured on the H200; published: 29 cycles",
         "shared_writes": "assumed: one port of 128 bytes a cycle",
         "dsmem_latency": "published: 224 cycles, clusters of 2 (QuickRunCUDA)",
@@ -459,6 +465,7 @@ _RTX5090 = replace(
     gpcs=(16, 16, 16, 16, 16, 16, 14, 16, 16, 14, 14),
     ld_l2=260.0,
     ld_hbm=560.0,
+    ld_hbm_mixed=776.0,
     l2_bytes=4350.0,
     hbm_share=0.9,
     mma_flops=512.0,
@@ -474,6 +481,7 @@ _RTX5090 = replace(
         "gpcs": "assumed: 170 SMs over 11 GPCs",
         "ld_l2": "assumed: as other chips",
         "ld_hbm": "assumed: as other chips",
+        "ld_hbm_mixed": "assumed: longer by the same share as on the H200",
         "l2_bytes": "assumed: 32 bytes a cycle of 136 slices",
         "hbm_share": "assumed: as other chips",
         "mma_flops": "published: NVIDIA RTX Blackwell white paper, float32 sums",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 from typing import Any
 
@@ -15,9 +16,10 @@ from warpwright.arrays.device import DeviceArray
 from warpwright.arrays.libraries import OTHER, Library, library_of, overlap
 from warpwright.cuda import driver
 from warpwright.errors import UsageError
+from warpwright.kernels.gemm import sm90
 from warpwright.ops.binding import mappable
 from warpwright.ops.matmul import call
-from warpwright.ops.matmul.plan import FAMILIES, slices_of
+from warpwright.ops.matmul.plan import FAMILIES
 from warpwright.report.verdict import judge
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -134,19 +136,23 @@ def test_few_tiles_and_a_long_k_are_cut_into_slices(layout: str, out_dtype: Any)
     assert entries == ["gemm", "add_slices"]
 
 
-@pytest.mark.parametrize(("left", "right"), [((65, 8200), (8200, 70)), ((2, 65, 8192), (2, 8192, 70))])
-def test_where_k_cannot_be_cut_a_cluster_shares_it_out(left: Any, right: Any) -> None:
-    a, b = normal(*left), normal(*right)
+def test_a_cluster_shares_the_k_of_a_batch() -> None:
+    """Slices of K are for one matrix: their sums are a batch."""
+    a, b = normal(2, 65, 8192), normal(2, 8192, 70)
     d = ww.matmul(a, b, device="h200", out_dtype=np.float32)
     np.testing.assert_allclose(d, a.astype(np.float64) @ b.astype(np.float64), rtol=0, atol=3e-3)
     assert [each.kernel.entry for each in ww.launches(ww.matmul, a, b, device="h200")] == ["gemm_split"]
 
 
-@pytest.mark.parametrize(
-    ("k", "most", "slices"), [(8192, 32, 32), (8200, 32, 1), (8208, 32, 1), (8224, 4, 2), (64, 1, 1)]
-)
-def test_slices_are_whole_tensor_maps(k: int, most: int, slices: int) -> None:
-    assert slices_of(k, most) == slices
+@pytest.mark.parametrize("slices", [3, 5, 8])
+@pytest.mark.parametrize("k", [8200, 680, 136])
+def test_slices_of_any_k(k: int, slices: int) -> None:
+    """Slices are of whole k-blocks of 128 columns, the last one of fewer; 136 columns are two k-blocks."""
+    a, b = normal(65, k), normal(k, 70)
+    config = dataclasses.replace(sm90.CONFIGS["64x64 stream, 2 slices"], slices=slices)
+    call = ww.launches(ww.matmul, a, b, device="h200", level=config)
+    assert [each.kernel.entry for each in call] == ["gemm", "add_slices"]
+    assert judge(ww.matmul(a, b, device="h200", level=config), a, b).verified
 
 
 @pytest.mark.parametrize("device", ["h200", "b200"])

@@ -135,8 +135,10 @@ def test_operands_of_8_bits() -> None:
 
 def test_slices_of_k_are_two_launches_and_memory_between_them(host: SimpleNamespace) -> None:
     def multiplies(a: Any, b: Any, parts: Any) -> None:
-        assert (a.shape, b.shape, parts.shape) == ((4, 40, 64), (4, 24, 64), (4, 40, 24))
-        parts[...] = a.astype(np.float32) @ b.astype(np.float32).swapaxes(1, 2)
+        assert (a.shape, b.shape, parts.shape) == ((40, 1024), (24, 1024), (4, 40, 24))
+        for number, part in enumerate(parts):
+            own = slice(256 * number, 256 * number + 256)
+            part[...] = a[:, own].astype(np.float32) @ b[:, own].astype(np.float32).T
 
     def adds(parts: int, d: int, m: int) -> None:
         sums = np.ndarray((4, m, 24), np.float32, (ctypes.c_uint8 * (4 * m * 24 * 4)).from_address(parts))
@@ -144,7 +146,7 @@ def test_slices_of_k_are_two_launches_and_memory_between_them(host: SimpleNamesp
         result[...] = sums.sum(0)
 
     config = {"sliced": sm90.CONFIGS["64x64 stream, 4 slices"]}
-    found = trials.measure(Gpu("h200", multiplies, adds), 40, 24, 256, config)
+    found = trials.measure(Gpu("h200", multiplies, adds), 40, 24, 1024, config)
     assert found.each["sliced"].verdict.verified and not host.driver.held
 
 

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import warpwright as ww
+from tests.races.parts import prepare, store_first_sum
 from tests.vgpu.helpers import text
+from warpwright.lang import Global, If, bf16, elect_one, f32, kernel, mbarrier, smem, tcgen05, tmem, warp
 
 # Warp 1 waits for `bar`, all lanes; its first lane arrives at `bar+8`, for which thread 0 waits.
 LOOP = """
@@ -66,3 +68,31 @@ def test_a_meeting_orders_no_accesses(meeting: str) -> None:
       setp.eq.u32 %p2, %lane, 0; st.shared.u32 [%r4], %t; {meeting} xor.b32 %r3, %r3, 4; mov.u32 %r4, x;
       add.u32 %r4, %r4, %r3; ld.shared.u32 %r5, [%r4]; st.global.u32 [%o], %r5; ret;"""
     assert rules(body.format(meeting=meeting), threads=32) == {"race"}
+
+
+@kernel("sm_100a", threads=128)
+def committed(d: Global[f32], *, meets: bool = False) -> None:
+    """All lanes of warp 0 wait for `empty`; one of them then commits for `full`, and warp 1 ends the next phase."""
+    a_tile, b_tile = smem.tile(bf16, (128, 16), swizzle=32), smem.tile(bf16, (64, 16), swizzle=32)
+    sums, full, empty = tmem.tile(f32, (128, 64)), mbarrier(1, name="full"), mbarrier(1, name="empty")
+    prepare((a_tile, b_tile), full, empty)
+    with If(warp.id == 0):
+        with If(warp.lane == 0):
+            tcgen05.mma(sums, a_tile, b_tile, accumulate=False)
+        empty.wait(1)
+        if meets:
+            elect_one()
+        with If(warp.lane == 0):
+            tcgen05.commit(full)
+    with If((warp.id == 1) & elect_one()):
+        full.wait(0)
+        empty.arrive()
+    store_first_sum(d, sums, full)
+
+
+@pytest.mark.parametrize("meets", [True, False])
+def test_a_lane_that_met_the_others_commits_for_all(meets: bool) -> None:
+    verdict = ww.check(committed.configure(meets=meets), grid=1, args=[np.zeros(128, np.float32)])
+    assert {finding.rule.id for finding in verdict.findings} == (set() if meets else {"mbarrier-lapped"}), str(verdict)
+    loose = ww.check(committed.configure(meets=meets), grid=1, args=[np.zeros(128, np.float32)], strict=False)
+    assert loose.kind == ("clean" if meets else "notes")

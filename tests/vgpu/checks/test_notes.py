@@ -77,6 +77,7 @@ READ, ELECT, ARRIVE = (
     "elect.sync _|%p4, -1; ",
     "@%p2 mbarrier.arrive.shared.b64 _, [bar]; ",
 )
+UNINIT = {"uninitialised"}
 SHUFFLE = "shfl.sync.bfly.b32 %r6, %r6, 1, 31, -1;"
 
 
@@ -170,6 +171,27 @@ def test_an_mbarrier_that_nothing_orders_is_a_finding() -> None:
     assert "mbarrier-init" in rules(body + "ret;", threads=64)
 
 
+PEER = """.shared .align 8 .b64 bar; setp.ne.u32 %p0, %lane, 0; {first} @%p0 bra START;
+  mbarrier.init.shared.b64 [bar], 32;
+START: {second} mov.u32 %r3, bar; mov.u32 %r4, %cluster_ctarank; xor.b32 %r4, %r4, 1;
+  mapa.shared::cluster.u32 %r5, %r3, %r4; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5];
+WAIT: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p1, [bar], 0; @!%p1 bra WAIT; ret;"""
+RELAXED, RELEASE = (f"barrier.cluster.arrive{word}; barrier.cluster.wait;" for word in (".relaxed", ""))
+EARLY = "fence.mbarrier_init.release.cluster;"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "grade"),
+    [(EARLY, RELAXED, "notes"), (RELEASE, RELAXED, "notes"), (RELEASE, "", "findings"), ("", RELEASE, "clean")],
+)
+def test_an_initialisation_that_a_relaxed_arrival_does_not_release(first: str, second: str, grade: str) -> None:
+    body = PEER.format(first=first, second=second)
+    kernel = ww.load_ptx(text(body, (np.zeros(64, np.uint32),), heads=".reqnctapercluster 2, 1, 1"))["k"]
+    found = ww.check(kernel, args=[np.zeros(64, np.uint32)], grid=2, block=32, cluster=2, device="b200")
+    assert found.kind == grade, str(found)
+    assert {note.rule.id for note in found.notes} == ({"mbarrier-init"} if grade == "notes" else set())
+
+
 def test_memory_that_nobody_has_read_is_overwritten() -> None:
     assert rules(WRITTEN + "bar.sync 0;" + FETCH + "ret;") == {"proxy-fence"}
 
@@ -185,10 +207,38 @@ def test_stores_of_other_values_race() -> None:
     assert rules(MATRIX.format(value=last), threads=64) == {"race"}
 
 
+# Warp 1 stores the rows of warp 0 in reverse: lane 0 gives the address of row 7. Elements count, or rows do.
+REVERSED = """.shared .align 16 .b32 x[32]; setp.ne.u32 %p1, %warp, 0; selp.b32 %r3, 7, 0, %p1; xor.b32 %r3, %r3, %lane;
+  shl.b32 %r3, %r3, 4; mov.u32 %r4, x; add.u32 %r4, %r4, %r3; {value} stmatrix.sync.aligned.m8n8.x1{trans}.shared.b16
+  [%r4], {{%r5}}; ret;"""
+PLAIN = "selp.b32 %r5, 28, 0, %p1; xor.b32 %r5, %r5, %lane;"
+TRANSPOSED = """and.b32 %r5, %lane, 3; shl.b32 %r5, %r5, 1; add.u32 %r6, %r5, 1; @!%p1 bra PACK;
+  sub.u32 %r5, 7, %r5; sub.u32 %r6, 7, %r6; PACK: shl.b32 %r6, %r6, 16; or.b32 %r5, %r5, %r6;"""
+OTHER = "setp.eq.u32 %p2, %t, 40; selp.b32 %r6, 1, 0, %p2; add.u32 %r5, %r5, %r6;"
+
+
+@pytest.mark.parametrize(("trans", "value"), [("", PLAIN), (".trans", TRANSPOSED)], ids=["plain", "trans"])
+def test_rows_of_matrices_that_other_lanes_store(trans: str, value: str) -> None:
+    assert rules(REVERSED.format(trans=trans, value=value), threads=64) == set()
+    assert rules(REVERSED.format(trans=trans, value=value + OTHER), threads=64) == {"race"}
+
+
 @pytest.mark.parametrize("exchange", ["", SHUFFLE])
 def test_unwritten_memory_is_a_finding_where_it_has_an_effect(exchange: str) -> None:
     assert rules(UNWRITTEN.format(exchange=exchange, guard="@%p0"), threads=64) == set()
     assert rules(UNWRITTEN.format(exchange=exchange, guard=""), threads=64) == {"uninitialised"}
+
+
+@pytest.mark.parametrize("effect", [USE, STORE.replace("%t", "%r5")], ids=["store", "tmem"])
+def test_an_unwritten_accumulator_is_a_finding_where_it_has_an_effect(effect: str) -> None:
+    """The loop that fills the accumulator runs no iterations, and the load after it gives what `selp` drops."""
+    chosen, other = (
+        f"{TENSOR}{LOAD} setp.ne.u32 %p2, %t, {lane}; selp.b32 %r5, 0, %r5, %p2; {effect} {FREE}" for lane in (77, 7)
+    )
+    assert rules(chosen) == set()
+    assert rules(other) == {"uninitialised"}
+    strict = verdict(chosen, strict=True, threads=32)
+    assert "uninitialised" in {finding.rule.id for finding in strict.findings}
 
 
 def test_one_lane_of_an_exchange_is_unwritten() -> None:
@@ -201,11 +251,36 @@ def test_one_lane_of_an_exchange_is_unwritten() -> None:
     assert rules(body) == {"uninitialised"}
 
 
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("idx.b32 %r6, %r5, 0, 31", set()),
+        ("idx.b32 %r6, %r5, %r5, 31", UNINIT),
+        ("bfly.b32 %r6, %r5, 1, 31", UNINIT),
+        ("up.b32 %r6, %r5, 1, 0", UNINIT),
+    ],
+)
+def test_a_shuffle_needs_the_values_of_the_lanes_that_are_asked(source: str, found: set[str]) -> None:
+    """Only lane 0 has written the register."""
+    body = f"setp.eq.u32 %p0, %t, 0; @%p0 mov.u32 %r5, 0; shfl.sync.{source}, -1; st.global.u32 [%o], %r6; ret;"
+    assert rules(body) == found
+
+
 def test_setmaxnreg_of_one_warp() -> None:
     body = "@%p0 bra END; setp.ne.u32 %p1, %warp, 0; @%p1 bra END; setmaxnreg.dec.sync.aligned.u32 40; END: ret;"
     found = verdict(body, threads=128, heads=".maxntid 128 .minnctapersm 1")
     assert {(note.rule.id, note.evidence) for note in found.notes} == {("setmaxnreg", EVIDENCE["registers"])}
     assert found.kind == "notes"
+
+
+def test_notes_of_missing_proxy_fences_are_one_line() -> None:
+    read = WRITTEN + "ld.shared.u32 %r5, [%r3]; bar.sync 0; "
+    found = verdict(read + SEND.format(fence=FENCE).replace("ret;", "") + FETCH + "ret;", threads=32)
+    assert {note.evidence for note in found.notes} == {EVIDENCE["late fence"], EVIDENCE["overwrite"]}
+    assert str(found).splitlines()[1:] == [
+        "note proxy-fence at PTX line 18 and PTX line 19, 2 more: the fence.proxy.async comes after the barrier, in "
+        f"the thread of the second; {EVIDENCE['late fence']}; {EVIDENCE['overwrite']}"
+    ]
 
 
 def test_reports_of_notes() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -15,9 +18,14 @@ def visit(*keys: int, nbytes: int = 100) -> Visit:
     return Visit(own, own, np.full(count, nbytes), np.ones(count, bool), np.ones(count, np.int64), np.arange(count))
 
 
+def look_up(waves: Sequence[list[Visit]], capacity: int = 1000, homes: Sequence[int] | None = None) -> Any:
+    """`cache.look_up`; each cluster of a wave is in a GPC of its own, or in those of ``homes``."""
+    return cache.look_up(waves, [homes or range(len(wave)) for wave in waves], capacity)
+
+
 def misses(*waves: list[Visit], capacity: int) -> list[list[list[float]]]:
     """Returns the shares of a miss at each position of each cluster of each wave."""
-    return [[found.miss.tolist() for found in wave] for wave in cache.look_up(waves, capacity)]
+    return [[found.miss.tolist() for found in wave] for wave in look_up(waves, capacity)]
 
 
 def test_the_first_access_misses_and_the_next_wave_hits() -> None:
@@ -25,7 +33,7 @@ def test_the_first_access_misses_and_the_next_wave_hits() -> None:
 
 
 def test_simultaneous_accesses_share_a_miss() -> None:
-    found = cache.look_up([[visit(1, 2), visit(1, 3)]], 1000)[0]
+    found = look_up([[visit(1, 2), visit(1, 3)]])[0]
     assert [each.miss.tolist() for each in found] == [[0.5, 1], [0.5, 1]]
     assert all(each.cold.all() for each in found)
 
@@ -56,11 +64,25 @@ def test_a_miss_loads_the_next_box_of_the_line() -> None:
     """Boxes 10 and 11 share a line: the first access loads both, so the second box is in L2 before its first access."""
     ones = np.ones(4, np.int64)
     one = Visit(np.array([10, 20, 11, 10]), np.array([10, 20, 10, 10]), 100 * ones, ones > 0, ones, np.arange(4))
-    (found,) = cache.look_up([[one]], 1000)[0]
+    (found,) = look_up([[one]])[0]
     assert found.miss.tolist() == [2, 1, 0, 0]
     assert found.cold.tolist() == [1, 1, 0, 0] and found.fresh.tolist() == [0, 0, 1, 0]
 
 
 def test_keys_of_several_ctas_are_common() -> None:
-    found = cache.look_up([[visit(1, 2), visit(1, 3)]], 1000)[0]
+    found = look_up([[visit(1, 2), visit(1, 3)]])[0]
     assert [each.common.tolist() for each in found] == [[0.5, 0], [0.5, 0]]
+
+
+def test_reads_of_one_gpc_are_not_common() -> None:
+    """L2 merges the requests of a GPC: device memory sees one."""
+    found = look_up([[visit(1, 2), visit(1, 3)]], homes=[4, 4])[0]
+    assert [each.common.tolist() for each in found] == [[0, 0], [0, 0]]
+    assert [each.miss.tolist() for each in found] == [[0.5, 1], [0.5, 1]]
+
+
+def test_the_second_box_of_a_line_is_no_other_reader() -> None:
+    ones = np.ones(2, np.int64)
+    own = Visit(np.array([10, 11]), np.array([10, 10]), 100 * ones, ones > 0, ones, np.arange(2))
+    (found,) = look_up([[own]])[0]
+    assert found.miss.tolist() == [1, 1] and found.common.tolist() == [0, 0]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -15,11 +15,10 @@ import numpy as np
 
 from warpwright import targets, types
 from warpwright.arrays.device import dense_strides
-from warpwright.arrays.libraries import View
 from warpwright.errors import UsageError
 from warpwright.kernels.gemm import PLAIN, sm90, sm100
 from warpwright.kernels.gemm.epilogue import Epilogue
-from warpwright.ops.binding import MAP_BYTES, Geometry, Launch, Plan, Stride, as_strided
+from warpwright.ops.binding import MAP_BYTES, Geometry, Launch, Plan, Stride
 from warpwright.ops.matmul import measurements
 
 __all__ = [
@@ -35,7 +34,6 @@ __all__ = [
     "plan_sm90",
     "plan_sm100",
     "round_up",
-    "slices_of",
 ]
 
 DEFAULT_LEVEL = 10
@@ -102,8 +100,8 @@ def choose(
     tuned: tuple[measurements.Choice, ...],
     scratch: bool,
 ) -> Plan:
-    """Returns the plan for operands and D of these layouts: the configuration of ``level``, of the nearest problem in
-    ``tuned``, or by the built-in facts. ``columns`` counts the elements of the bias, 0 without one.
+    """Returns the plan for operands and D of these layouts: the configuration of ``level``, or the fastest by the facts
+    in ``tuned``, the built-in facts and the estimate. ``columns`` counts the elements of the bias, 0 without one.
 
     K is cut into slices only for single matrices, and only if ``scratch`` memory can be allocated.
     """
@@ -118,9 +116,9 @@ def choose(
     if level is not None:
         return plan_sm90(sm90.config_of(level), a, b, d, majors, sms, epilogue, columns)
     matrix = len(d[0]) == MATRIX
-    found = sm90.choose(m, n, k, a[2].itemsize, batches=1 if matrix else d[0][0], tuned=tuned)
-    slices = slices_of(k, found.slices) if scratch and matrix else 1
-    found = replace(found, slices=slices) if slices > 1 else sm90.in_one_launch(found)
+    found = sm90.choose(
+        m, n, k, a[2].itemsize, batches=1 if matrix else d[0][0], sms=sms, tuned=tuned, slices=scratch and matrix
+    )
     return plan_sm90(found, a, b, d, majors, sms, epilogue, columns)
 
 
@@ -155,16 +153,16 @@ def plan_sm90(
     Beyond the end of an operand its tensor map reads zeros.
     """
     (m, k), (n, _), size = extents(a, majors[0]), extents(b, majors[1]), a[2].itemsize
-    slices, layouts, out = config.slices, {"a": a, "b": b}, d
+    config = sm90.fit_slices(config, k, size)
+    slices, out = config.slices, d
     if slices > 1:
-        layouts = {"a": slice_k(a, majors[0], slices), "b": slice_k(b, majors[1], slices)}
         shape = slices, d[0][0], round_up(d[0][1])
         out = shape, dense_strides(shape, FLOAT32.itemsize), FLOAT32
-    each = {**layouts, "d": out}
+    each = {"a": a, "b": b, "d": out}
     batched = "".join(name for name, (shape, *_) in each.items() if len(shape) > MATRIX)
     found = sm90.plan_gemm(
         config,
-        *(round_up(extent, size) for extent in (m, n, k // slices)),
+        *(round_up(extent, size) for extent in (m, n, k)),
         sms=sms,
         majors=majors,
         in_bytes=size,
@@ -178,42 +176,20 @@ def plan_sm90(
     )
     end = columns, *EPILOGUE
     launches = [Launch(kernel, found.grid, ("a", "b", SCRATCH if slices > 1 else "d", *found.tiles, *end))]
-    if slices > 1:
-        add = sm90.add_slices.trace(slices=slices, out=types.of_dtype(d[2]), epilogue=epilogue)
-        width = out[0][-1]
-        sizes = *d[0], width, Stride("d", 0)
-        grid = sm90.sum_grid(d[0][0], width), 1, 1
-        launches.append(Launch(add, grid, (SCRATCH, "d", *sizes, *end), dependent=True))
     if slices == 1:
         return Plan(tuple(launches), config, l2_promotion=sm90.L2_PROMOTION)
-    mapped = functools.partial(_slices, layouts)
-    return Plan(tuple(launches), config, scratch={SCRATCH: out[0]}, l2_promotion=sm90.L2_PROMOTION, mapped=mapped)
-
-
-def _slices(layouts: Mapping[str, Geometry], views: Mapping[str, View]) -> Mapping[str, View]:
-    """Returns ``views``, A and B as their slices of K."""
-    return {**views, **{name: as_strided(views[name], *layout[:2]) for name, layout in layouts.items()}}
+    add = sm90.add_slices.trace(slices=slices, out=types.of_dtype(d[2]), epilogue=epilogue)
+    width = out[0][-1]
+    sizes = *d[0], width, Stride("d", 0)
+    grid = sm90.sum_grid(d[0][0], width), 1, 1
+    launches.append(Launch(add, grid, (SCRATCH, "d", *sizes, *end), dependent=True))
+    return Plan(tuple(launches), config, scratch={SCRATCH: out[0]}, l2_promotion=sm90.L2_PROMOTION)
 
 
 def extents(operand: Geometry, major: str) -> Shape:
     """Returns (rows, K) of an operand."""
     matrix = operand[0][-MATRIX:]
     return matrix if major == "k" else matrix[::-1]
-
-
-def slices_of(k: int, most: int) -> int:
-    """Returns the number of slices of K, each a multiple of 16: ``most``, halved until it divides K."""
-    while most > 1 and k % (most * SLICE_STEP):
-        most //= 2
-    return most
-
-
-def slice_k(layout: Geometry, major: str, slices: int) -> Geometry:
-    """Returns a matrix as a batch of ``slices`` along K."""
-    shape, strides, dtype = layout
-    axis = 1 if major == "k" else 0
-    extent = shape[axis] // slices
-    return (slices, *shape[:axis], extent, *shape[axis + 1 :]), (extent * strides[axis], *strides), dtype
 
 
 def round_up(extent: int, itemsize: int = 2) -> int:

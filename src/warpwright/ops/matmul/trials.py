@@ -149,8 +149,7 @@ def plan_of(config: Config, problem: Problem) -> binding.Plan:
     a, b, d = (binding.geometry(array) for array in problem.arrays.values())
     if isinstance(config, sm100.Config):
         return plan.plan_sm100(config, a, b, d, problem.device.spec.sms, problem.device.spec.arch)
-    fitting = replace(config, slices=plan.slices_of(a[0][1], config.slices))
-    return plan.plan_sm90(fitting, a, b, d, ("k", "k"), problem.device.spec.sms)
+    return plan.plan_sm90(config, a, b, d, ("k", "k"), problem.device.spec.sms)
 
 
 def verify(run: Run, problem: Problem, known: dict[bytes, Verdict]) -> Verdict:

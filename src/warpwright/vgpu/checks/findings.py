@@ -161,12 +161,14 @@ class Verdict:
 
 
 def note_lines(notes: Sequence[Finding]) -> Iterator[str]:
-    """Yields a line for each evidence of notes, with their rules, their number and the lines of the first."""
+    """Yields a line for each cause of notes, with their rules, their number and the lines of the first: notes of one
+    evidence have one cause, and so have those of a missing proxy fence."""
     groups: dict[str, list[Finding]] = {}
     for note in notes:
-        groups.setdefault(note.evidence, []).append(note)
-    for evidence, some in groups.items():
+        groups.setdefault("proxy-fence" if note.rule.id == "proxy-fence" else note.evidence, []).append(note)
+    for some in groups.values():
         rules = " and ".join(dict.fromkeys(note.rule.id for note in some))
+        evidence = "; ".join(dict.fromkeys(note.evidence for note in some))
         places = " and ".join(dict.fromkeys(step.where for step in some[0].steps))
         more = f", {len(some) - 1} more" if some[1:] else ""
         yield f"note {rules} at {places}{more}: {some[0].message}; {evidence}"

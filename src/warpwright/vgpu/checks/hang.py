@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from warpwright.vgpu.checks.missing import phase_text
 from warpwright.vgpu.checks.steps import Step
 from warpwright.vgpu.machine.waits import number_text, warp_text
 from warpwright.vgpu.program.names import APART, WHOLE
@@ -143,11 +144,7 @@ def _describe(name: str, each: Blocked) -> Iterator[str]:
 def _state(barrier: Barrier) -> Iterator[str]:
     init = f", initialised at {_site(barrier.init)[0]}" if barrier.init else ""
     yield f"{barrier.name}: offset 0x{barrier.offset:x} of {cta_text([barrier.cta])}{init}"
-    lacks = [f"{barrier.pending} of {barrier.expected} arrivals"] * bool(barrier.pending)
-    lacks += [f"{barrier.bytes:,} bytes"] * (barrier.bytes > 0)
-    states = [f"lacks {' and '.join(lacks)}"] * bool(lacks)
-    states += [f"has {-barrier.bytes:,} bytes too many"] * (barrier.bytes < 0)
-    yield f"phase {barrier.phase} is open; it {' and '.join(states)}"
+    yield f"phase {barrier.phase} is open; it {phase_text(barrier.pending, barrier.expected, barrier.bytes)}"
     for number, end in enumerate(barrier.ends, barrier.phase - len(barrier.ends)):
         if number == barrier.phase - 1:
             yield f"phase {number} was ended by {_code(end)}"

@@ -10,7 +10,6 @@ import itertools
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,18 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.facts import Facts
 from warpwright.vgpu.checks.findings import Finding, Step
-from warpwright.vgpu.checks.memory.accesses import ENGINE, WRITE, Accesses, Acquired, Ids, Shadow, SharedShadow
+from warpwright.vgpu.checks.memory.accesses import (
+    ENGINE,
+    WRITE,
+    Accesses,
+    Acquired,
+    Ids,
+    Repeated,
+    Shadow,
+    SharedShadow,
+)
 from warpwright.vgpu.checks.memory.cells import Cells
-from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES, Footprints
+from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES, Footprints, TensorCells
 from warpwright.vgpu.checks.memory.globals import Judged
 from warpwright.vgpu.checks.missing import (
     FENCED_LATE,
@@ -35,12 +43,14 @@ from warpwright.vgpu.checks.missing import (
     too_narrow,
 )
 from warpwright.vgpu.checks.order.access_kinds import CTA
-from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, Named, Operation, Whole
-from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, Snapshot
+from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, NamedBarriers, Operation, RemoteArrival, Whole
+from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes
 from warpwright.vgpu.checks.order.contexts import Contexts
 from warpwright.vgpu.checks.order.flags import Flags
 from warpwright.vgpu.checks.order.locks import Locks
+from warpwright.vgpu.checks.order.proxy_fences import ProxyFences
 from warpwright.vgpu.checks.order.shared_flags import SharedFlags
+from warpwright.vgpu.checks.row import Row
 from warpwright.vgpu.checks.rules import EVIDENCE, RULES
 from warpwright.vgpu.checks.steps import step_of
 from warpwright.vgpu.checks.warp_registers import WarpRegisters
@@ -50,42 +60,16 @@ from warpwright.vgpu.machine.cluster import Cluster
 from warpwright.vgpu.machine.warpgroup import WARPS
 
 __all__ = [
-    "BITS", "MEANINGS", "READ", "SYNC", "WAIT_LOADS", "WAIT_STORES", "WRITTEN", "Knowledge", "Row",
-    "compiled_meanings", "meaning",
+    "BAR", "LOADS", "MEANINGS", "PROXY", "READ", "STORES", "SYNC", "WAIT_LOADS", "WAIT_STORES", "WRITTEN",
+    "Knowledge", "compiled_meanings", "meaning",
 ]  # fmt: skip
 
-BITS = np.arange(32)
 _MEETINGS = 64  # of a warp that are remembered
-
-
-@lru_cache(maxsize=4096)
-def _lanes(warp: int, mask: int) -> Lanes:
-    found: Lanes = warp * 32 + BITS[(mask >> BITS) & 1 == 1]
-    return found
-
-
-class Row:
-    """What lanes of a warp executed: the number of the instruction, the lanes (``mask``: of the warp), and two words
-    that depend on the instruction.
-
-    ``places`` are bytes from the start of the cluster's shared memory, one a lane; ``packed`` the operands of an
-    mbarrier operation: count, expected and completed bytes in 20, 22 and 22 bits. ``table``: the host address of 32
-    places, below 0 for lanes that are off or access other memory.
-    """
-
-    __slots__ = ("a", "b", "extra", "inst", "lanes", "mask", "packed", "places", "table", "warp")
-
-    def __init__(self, inst: int, warp: int, extra: int, mask: int, a: int, b: int) -> None:
-        self.inst, self.warp, self.extra, self.mask, self.a, self.b = inst, warp, extra, mask, a, b
-        self.lanes: Lanes = _lanes(warp, mask)
-        self.table = 0
-        self.places: NDArray[np.int64] = BITS
-        self.packed: NDArray[np.int64] = BITS
 
 
 Meaning = Callable[["Knowledge", Row], None]
 MEANINGS: dict[str, Meaning] = {}
-READ, WRITTEN, SYNC, WAIT_LOADS, WAIT_STORES = range(1, 6)  # meanings that `rows.ll` has too
+READ, WRITTEN, SYNC, WAIT_LOADS, WAIT_STORES, LOADS, STORES, BAR, PROXY = range(1, 10)  # those that `rows.ll` has
 _COMPILED: dict[str, int] = {}
 
 
@@ -101,13 +85,19 @@ def meaning(*names: str, compiled: int = 0) -> Callable[[Meaning], Meaning]:
 
 
 def compiled_meanings(facts: Facts) -> NDArray[np.int8]:
-    """Returns the compiled meaning of each instruction, 0 for none. Strong accesses and doubted values have none."""
-    found = [_COMPILED.get(inst.name, 0) for inst in facts.program.insts]
-    return np.array([0 if facts.strong[at] or at in facts.doubted else each for at, each in enumerate(found)], np.int8)
+    """Returns the compiled meaning of each instruction, 0 for none. Strong accesses and doubted values have none, nor
+    proxy fences after which more is seen than what the lanes have done themselves."""
+    insts = facts.program.insts
+    more = facts.synchronises or any(inst.traits.queue == "lane-copy" for inst in insts)
+    found = [_COMPILED.get(inst.name, 0) for inst in insts]
+    for at, meaning in enumerate(found):
+        wide = meaning == PROXY and (more or not insts[at]["space"].startswith("shared"))
+        found[at] = 0 if wide or facts.strong[at] or at in facts.doubted else meaning
+    return np.array(found, np.int8)
 
 
 class Knowledge:
-    """The knowledge about one cluster. ``at`` counts its rows; ``live`` lanes and ``running`` warps have not exited.
+    """The knowledge about one cluster. ``at`` counts its rows; ``live`` lanes have not exited.
 
     ``columns`` are those of `Clocks` that belong to no lane and no mbarrier, by kind and owner; ``counts``: how many of
     a kind were issued or committed. ``in_flight``: copies that have not delivered: what was known at their issue, and
@@ -133,7 +123,8 @@ class Knowledge:
         self.shared_flags = SharedFlags(self.clocks, 32 * cluster.per_cta)
         self.locks, self.apart = Locks(facts.acquires), apart
         self.footprints = Footprints(cluster)
-        self.mbarrier_words = np.zeros(self.footprints.shared_bytes // BARRIER_BYTES, np.bool_)  # where mbarriers live
+        self.mbarrier_marks = bytearray(self.footprints.shared_bytes // BARRIER_BYTES)  # 1 where mbarriers live
+        self.mbarrier_words = np.frombuffer(self.mbarrier_marks, np.bool_)
         cells, shift = self.footprints.shared_cells, self.footprints.shift
         self.shared = SharedShadow(self.accesses, cells, shift, self.mbarrier_words)
         self.tensor = Shadow(self.accesses, self.footprints.tensor_cells)
@@ -152,9 +143,11 @@ class Knowledge:
         count = self.cluster.count
         self.issued = self.at = 0
         self.records: Iterator[NDArray[np.uint64]] = iter(())
+        self.ops: dict[tuple[bytes, int], Op] = {}  # by record and tensor map
+        self.writes: dict[tuple[int, int], Repeated] = {}  # by copy, and host address of its cells
+        self.tensor_ops: dict[int, tuple[TensorCells, int, Repeated]] = {}  # by operation: its cells, lane and accesses
         self.last: list[Row | None] = [None] * count
         self.live = self.settled_live = np.zeros(count, np.uint32)
-        self.running = np.ones(count, np.bool_)
         self.registers: dict[int, WarpRegisters] = {}  # by warp
         self.unmet: dict[int, set[Mbarrier]] = defaultdict(set)  # by warp: for which it waited since its last meeting
         self.loaded: set[int] = set()  # warps that have read shared memory since then
@@ -167,15 +160,13 @@ class Knowledge:
         """Barriers, and what is known through them."""
         self.mbarriers: dict[int, Mbarrier] = {}  # by place
         self.met = 0  # a sum of hashes of all arrivals and waits with their phases
-        self.remote_arrivals: dict[
-            int, tuple[Mbarrier, int, int, int]
-        ] = {}  # by place: the last of another CTA's engine
+        self.remote_arrivals: dict[int, RemoteArrival] = {}  # by place: the last of another CTA's engine
         self.deliveries: dict[int, tuple[Mbarrier, int, int, int]] = {}  # by place: the last of a copy, its lane
         self.sources: dict[tuple[int, int], tuple[Mbarrier, int, int]] = {}  # by place and CTA that copies to it
-        self.named: dict[tuple[int, int], Named] = {}  # by CTA and number
+        self.named = NamedBarriers(self.clocks, self.cluster.ranks)
         self.whole = Whole(self.clocks.lanes)
         self.fenced: dict[int, Clock] = {}  # by lane: what a relaxed arrival releases
-        self.late_fences: dict[int, Snapshot] = {}  # by lane: what it knew at its last fence.proxy.async
+        self.proxy_fences = ProxyFences(self.clocks)
         self.setmaxnregs: dict[int, list[int]] = defaultdict(list)  # by warp: accesses that stand for its setmaxnreg
 
     def _begin_engines(self) -> None:
@@ -188,13 +179,15 @@ class Knowledge:
         self.pipes: dict[int, dict[str, int]] = {}  # by CTA: operations of each pipeline of its tensor core
         self.issued_ops: dict[int, dict[str, int]] = {}  # by lane: its last operation in each of them
         self.committed: dict[int, dict[str, int]] = {}  # the same at the CTA's last tcgen05.commit
-        self.moves = np.zeros(
-            (2, self.cluster.count, 2), np.int64
-        )  # column and number of each warp's loads, and stores
-        self.loads: dict[tuple[int, int], int] = {}  # by warp and tcgen05.ld: its last one among the loads
+        count = self.cluster.count
+        self.moves = np.zeros((2, count, 2), np.int64)  # column and number of each warp's loads, and stores
+        self.loads = np.zeros(
+            (count, len(self.insts)), np.int64
+        )  # by warp and tcgen05.ld: its last one among the loads
         self.allocs: dict[int, int] = {}  # by CTA: its last tcgen05.alloc
         self.frees: list[int] = []  # accesses that stand for a tcgen05.dealloc
-        self.acquired = [Acquired(np.zeros(0, np.uint32))] * self.cluster.count  # by warp
+        self.acquired = [Acquired(np.zeros(0, np.uint32))] * count  # by warp
+        self.acquired_at = np.array([[self.acquired[0].where, 0]] * count, np.int64)  # the same, for `rows.ll`
         self.wgmma_groups: dict[tuple[int, int], Clock | None] = {}  # by warpgroup and group: what its warps knew
         self.wgmma_waits: dict[int, list[tuple[Lanes, int]]] = {}  # by warpgroup: who waits for which group
 
@@ -218,11 +211,6 @@ class Knowledge:
                 mbarrier.witness(lane, row.lanes, clocks)
         self.clocks.tick(row.lanes)
 
-    def running_threads(self, rank: int) -> int:
-        """Returns the threads of a CTA's warps that have not exited."""
-        per_cta = self.cluster.per_cta
-        return 32 * int(np.count_nonzero(self.running[rank * per_cta : (rank + 1) * per_cta]))
-
     def warpgroup(self, warp: int) -> range:
         """Returns the warps of a warp's warpgroup."""
         per_cta = self.cluster.per_cta
@@ -230,9 +218,15 @@ class Knowledge:
         return range(first, min(first + WARPS, warp - warp % per_cta + per_cta))
 
     def op(self) -> Op:
-        """Returns the next operation that a row issued."""
+        """Returns the next operation that a row issued: the same object for the same record and tensor map."""
+        record, number = next(self.records), self.issued
         self.issued += 1
-        return self.cluster.op_of(next(self.records).tolist(), self.issued - 1)
+        key = record.tobytes(), (self.cluster.map_numbers or {}).get(number, -1)
+        op = self.ops.get(key)
+        if op is None:
+            op = self.ops[key] = self.cluster.op_of(record.tolist(), number)
+        op.number = number
+        return op
 
     def lane(self, op: Op) -> int:
         """Returns the lane of the cluster that issued an operation."""
@@ -266,14 +260,15 @@ class Knowledge:
         if number in self.in_flight:
             clock, writes = self.in_flight[number]
             parts, rows = writes.pop(0), self.accesses.rows
-            rows["column"][parts], rows["value"][parts] = mbarrier.column, mbarrier.phase + 1
+            some = parts if parts[1:] else parts[0]
+            rows["column"][some], rows["value"][some] = mbarrier.column, mbarrier.phase + 1
             self.deliveries[place] = mbarrier, mbarrier.phase + 1, inst, int(rows["lane"][parts[-1]])
             if parts[1:]:
                 self.sources[place, cta] = mbarrier, mbarrier.phase + 1, inst
             if not writes:
                 del self.in_flight[number]
         if cta != rank:
-            self.remote_arrivals[place] = mbarrier, mbarrier.phase + 1, inst, cta
+            self.remote_arrivals[place] = RemoteArrival(mbarrier, mbarrier.phase + 1, inst, cta, lane, number)
         if knows is not None:
             self._witness_waits(mbarrier, lane, knows)
         if clock is not None and knows is not None:
@@ -286,11 +281,12 @@ class Knowledge:
         waits, first = self.uncommitted[committer // 32], committer - committer % 32
         column, value = np.array([mbarrier.column]), np.array([mbarrier.phase + 1])
         for other in list(waits):
-            lanes = first + np.flatnonzero(other.saw[first : first + 32] >= 0)
+            lanes = first + (other.saw[first : first + 32] >= 0).nonzero()[0]
             known = knows[lanes] >= other.waited[lanes]
+            known[~known] = [other.is_witnessed(lane, knows) for lane in lanes[~known].tolist()]
             for lane in lanes[known].tolist():
                 other.witness(lane, column, value)
-            if known.all():
+            if np.count_nonzero(known) == len(lanes):
                 waits.remove(other)
 
     def check_arrival(self, mbarrier: Mbarrier, knows: NDArray[np.uint32], arrival: Arrival) -> None:
@@ -445,11 +441,9 @@ class Knowledge:
 
     def _fenced_late(self, ids: Ids, who: Ids) -> NDArray[np.bool_]:
         """Returns which accesses the lanes knew of when they executed fence.proxy.async."""
-        columns, values, found = self.accesses.rows["column"][ids], self.accesses.rows["value"][ids], who < 0
-        for at, lane in enumerate(who.tolist()):
-            fence = self.late_fences.get(lane)
-            found[at] = fence is not None and fence.of(who[at : at + 1], columns[at : at + 1])[0] >= values[at]
-        return found
+        given = (each.tolist() for each in (who, self.accesses.rows["column"][ids], self.accesses.rows["value"][ids]))
+        known = [self.proxy_fences.knew(lane, column) >= value > 0 for lane, column, value in zip(*given, strict=True)]
+        return np.array(known, np.bool_)
 
     def check_overwrite(self, words: Ids, lanes: Ids | int, inst: int) -> None:
         """Something is written to words of 8 bytes: no live mbarrier may be there."""

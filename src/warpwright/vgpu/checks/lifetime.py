@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warpwright.vgpu.checks.knowledge import Knowledge
 from warpwright.vgpu.checks.missing import EQUAL_REGISTERS
-from warpwright.vgpu.checks.order.barriers import Mbarrier
+from warpwright.vgpu.checks.order.barriers import Mbarrier, RemoteArrival
 from warpwright.vgpu.checks.order.clocks import GENERIC
 from warpwright.vgpu.checks.rules import EVIDENCE
 
@@ -34,12 +34,14 @@ def finish(known: Knowledge) -> None:
         if known.clocks.table[GENERIC, rank * per : (rank + 1) * per, lane].max() < value:
             step = known.step("uses another CTA's memory", inst, lane)
             known.find("exit-early", (step,), f"CTA {known.cta(rank)} may have exited by then", "", _SYNCHRONISE)
-    for place, (mbarrier, phase, inst, rank) in known.remote_arrivals.items():
-        if not _is_awaited(known, place // known.cluster.shared_stride, mbarrier, phase):
-            step = known.step("arrives at another CTA's mbarrier", inst, rank * per)
-            to = known.cta(place // known.cluster.shared_stride)
+    for place, arrival in known.remote_arrivals.items():
+        own = place // known.cluster.shared_stride
+        if not _is_awaited(known, own, arrival.mbarrier, arrival.phase):
+            step, to = known.step("arrives at another CTA's mbarrier", arrival.inst, arrival.cta * per), known.cta(own)
             text = f"CTA {to} may have exited by then: none of its threads waits for the phase"
-            known.find("exit-early", (step,), text, "", f"let a thread of CTA {to} wait for the phase before it exits")
+            evidence = EVIDENCE["commits"] if _is_followed(known, own, arrival) else ""
+            repair = f"let a thread of CTA {to} wait for the phase before it exits"
+            known.find("exit-early", (step,), text, evidence, repair)
     for place, (mbarrier, phase, inst, lane) in known.deliveries.items():
         own = place // known.cluster.shared_stride
         if place not in known.remote_arrivals and not _is_awaited(known, own, mbarrier, phase):
@@ -56,6 +58,17 @@ def finish(known: Knowledge) -> None:
             text = "the CTA exits without waiting for the copy's group"
             known.find("exit-early", (step,), text, evidence if stores else "", _WAIT_GROUP)
     _finish_warpgroups(known)
+
+
+def _is_followed(known: Knowledge, rank: int, arrival: RemoteArrival) -> bool:
+    """Returns whether a CTA waits for a later commit of the thread whose commit arrives there."""
+    return arrival.lane >= 0 and any(
+        place // known.cluster.shared_stride == rank
+        and later.lane == arrival.lane
+        and later.number > arrival.number
+        and _is_awaited(known, rank, later.mbarrier, later.phase)
+        for place, later in known.remote_arrivals.items()
+    )
 
 
 def _is_awaited(known: Knowledge, rank: int, mbarrier: Mbarrier, phase: int) -> bool:

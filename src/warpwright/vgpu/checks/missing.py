@@ -8,8 +8,8 @@ from warpwright.vgpu.checks.order.access_kinds import CTA
 from warpwright.vgpu.program.program import Inst
 
 __all__ = [
-    "BETWEEN", "EQUAL_REGISTERS", "FENCED_LATE", "LAPPED", "SERVED", "TENSOR_CORE", "UNORDERED", "UNWRITTEN", "Missing",
-    "count_text", "missing", "not_fenced", "too_narrow",
+    "BETWEEN", "EQUAL_REGISTERS", "FENCED_LATE", "LAPPED", "SERVED", "TENSOR_CORE", "UNFENCED", "UNORDERED",
+    "UNWRITTEN", "Missing", "count_text", "missing", "not_fenced", "phase_text", "too_narrow",
 ]  # fmt: skip
 
 
@@ -26,6 +26,7 @@ LAPPED = (
     "not ended, and waits on"
 )
 UNORDERED = Missing("nothing orders the second after the first")
+UNFENCED = "a barrier of the cluster is between them, whose arrival is relaxed and releases no initialisation"
 SERVED = Missing("lanes of a warp wait for one another between the two, without bar.warp.sync")
 FENCED_LATE = Missing(
     "the fence.proxy.async comes after the barrier, in the thread of the second",
@@ -81,6 +82,14 @@ _UNORDERED = {
 
 def count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def phase_text(pending: int, expected: int, nbytes: int, after: str = "") -> str:
+    """Returns what the open phase of an mbarrier lacks, by the fields of its word. ``after``: the arrivals it had."""
+    lacks = [f"{pending} of {expected} arrivals"] * bool(pending) + [f"{nbytes:,} bytes"] * (nbytes > 0)
+    states = [f"lacks {' and '.join(lacks)}{after}"] * bool(lacks)
+    states += [f"has {-nbytes:,} bytes too many"] * (nbytes < 0)
+    return ", and ".join(states) or "never ends: arrive_drop has dropped all arrivals"
 
 
 def missing(first: Inst, lanes: tuple[int, int], lanes_a_cta: int) -> Missing:

@@ -114,6 +114,79 @@ done:
   ret void
 }
 
+; The async proxy sees what the lanes have done themselves. What they knew is noted in %notes, of 8-byte words: 33 rows for
+; each warp, one for each lane and one for the warp; words from one row to the next; for each warp, the lanes' rows in the
+; columns of its lanes; by lane (i8), 1 if its own row has what it knew, 2 if the warp's has.
+define void @clock_fence(ptr %clocks, i64 %first, i32 %mask, ptr %notes) {
+entry:
+  %p2 = getelementptr i64, ptr %clocks, i64 2
+  %plane = load i64, ptr %p2
+  %p5 = getelementptr i64, ptr %clocks, i64 5
+  %width = load i64, ptr %p5
+  %bytes = shl i64 %width, 2
+  %pf = call ptr @warp_flag(ptr %clocks, i64 %first)
+  %alike = load i8, ptr %pf
+  %were = icmp ne i8 %alike, 0
+  %whole = icmp eq i32 %mask, -1
+  %together = and i1 %were, %whole
+  %kind = select i1 %together, i8 2, i8 1
+  %n1 = getelementptr i64, ptr %notes, i64 1
+  %stride = load i64, ptr %n1
+  %n3 = getelementptr ptr, ptr %notes, i64 3
+  %kinds = load ptr, ptr %n3
+  %warp = lshr i64 %first, 5
+  %rows = load ptr, ptr %notes
+  %w33 = mul i64 %warp, 33
+  %at = mul i64 %w33, %stride
+  %notes0 = getelementptr i32, ptr %rows, i64 %at
+  %n2 = getelementptr ptr, ptr %notes, i64 2
+  %blocks = load ptr, ptr %n2
+  %block = getelementptr [1024 x i32], ptr %blocks, i64 %warp
+  br i1 %together, label %once, label %loop
+once:
+  %row0 = call ptr @lane_row(ptr %clocks, i64 %first, i32 0)
+  %last = mul i64 %stride, 32
+  %shared = getelementptr i32, ptr %notes0, i64 %last
+  call void @llvm.memcpy.p0.p0.i64(ptr %shared, ptr %row0, i64 %bytes, i1 false)
+  br label %loop
+loop:
+  %left = phi i32 [ %mask, %entry ], [ %mask, %once ], [ %less, %next ]
+  %more = icmp ne i32 %left, 0
+  br i1 %more, label %lane, label %done
+lane:
+  %bit = call i32 @llvm.cttz.i32(i32 %left, i1 false)
+  %bit64 = zext i32 %bit to i64
+  %row = call ptr @lane_row(ptr %clocks, i64 %first, i32 %bit)
+  %which = add i64 %first, %bit64
+  %pk = getelementptr i8, ptr %kinds, i64 %which
+  store i8 %kind, ptr %pk
+  br i1 %together, label %part, label %all
+part:
+  %from = getelementptr i32, ptr %row, i64 %first
+  %to = getelementptr [32 x i32], ptr %block, i64 %bit64
+  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 128, i1 false)
+  br label %next
+all:
+  %there = mul i64 %bit64, %stride
+  %note = getelementptr i32, ptr %notes0, i64 %there
+  call void @llvm.memcpy.p0.p0.i64(ptr %note, ptr %row, i64 %bytes, i1 false)
+  br label %next
+next:
+  %p = getelementptr i32, ptr %row, i64 %which
+  %own = load i32, ptr %p
+  %ps = getelementptr i32, ptr %p, i64 %plane
+  store i32 %own, ptr %ps
+  %tick = add i32 %own, 1
+  store i32 %tick, ptr %p
+  %less1 = sub i32 %left, 1
+  %less = and i32 %left, %less1
+  br label %loop
+done:
+  ret void
+}
+
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
 declare i32 @llvm.cttz.i32(i32, i1)
 
 define internal ptr @warp_flag(ptr %clocks, i64 %first) alwaysinline {

@@ -6,7 +6,7 @@ byte offset of the piece in the row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from warpwright.vgpu.jit import record
 from warpwright.vgpu.jit.control import converge
@@ -90,7 +90,8 @@ def ldmatrix(lanes: Lanes, inst: Inst) -> None:
 @meaning("stmatrix")
 def stmatrix(lanes: Lanes, inst: Inst) -> None:
     shape, values = _shape(lanes, inst), [lanes.integer(register, 32) for register in inst.items("b")]
-    record.stored_matrix(lanes, inst, values)
+    if inst.index in lanes.doubted:
+        record.stored(lanes, inst, _row_values(lanes, shape, values), 32)
     rows = _rows(lanes, inst, inst.operand("a"), 8 * len(values))
     for number, value in enumerate(values):
         for place, piece in enumerate(pieces(shape, number)):
@@ -99,6 +100,22 @@ def stmatrix(lanes: Lanes, inst: Inst) -> None:
             part = lanes.op(f"lshr <32 x i32> {value}, {lanes.splat(place * bits, 32)}")
             part = lanes.resize(part, 32, bits)
             lanes.emit(f"call void @scatter{bits}(ptr %w, i32 {lanes.mask}, i64 0, <32 x i{bits}> {part})")
+
+
+def _row_values(lanes: Lanes, shape: str, values: Sequence[str]) -> list[str]:
+    """The pieces of each row, in order of their bytes, in the lanes that provide the rows' addresses."""
+    found: dict[int, str] = {}
+    for number, value in enumerate(values):
+        for place, (bits, rows, offsets) in enumerate(pieces(shape, number)):
+            part = lanes.op(f"lshr <32 x i32> {value}, {lanes.splat(place * bits, 32)}")
+            for byte in sorted(set(offsets)):
+                sources = {row: lane for lane, row in enumerate(rows) if offsets[lane] == byte}
+                order = _constant([sources.get(lane, 0) for lane in range(32)], 32)
+                kept = _constant([(1 << bits) - 1 if lane in sources else 0 for lane in range(32)], 32)
+                moved = lanes.op(f"shufflevector <32 x i32> {part}, <32 x i32> poison, <32 x i32> {order}")
+                moved = lanes.op(f"and <32 x i32> {moved}, {kept}")
+                found[byte] = lanes.op(f"or <32 x i32> {found[byte]}, {moved}") if byte in found else moved
+    return [found[byte] for byte in sorted(found)]
 
 
 @meaning("movmatrix")

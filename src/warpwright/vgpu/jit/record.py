@@ -13,7 +13,7 @@ from warpwright.vgpu.program.program import Inst
 __all__ = [
     "EXITED_MEMBER", "MEETING", "NO_MEMBER", "NO_SOURCE", "TOUCH", "VALUED", "absent", "access", "bar", "barriers",
     "completion_of", "first_value", "mark_block", "mark_guard", "meet", "order", "row", "signal", "spend", "stored",
-    "stored_matrix", "touch", "wait", "wait_loads", "waiting_lanes",
+    "touch", "wait", "wait_loads", "waiting_lanes",
 ]  # fmt: skip
 
 
@@ -76,21 +76,6 @@ def stored(lanes: Lanes, inst: Inst, values: Sequence[str], bits: int) -> None:
         lanes.store("<32 x i64>", part, OFFSETS["operands"] + 256 * index)
 
 
-def stored_matrix(lanes: Lanes, inst: Inst, values: Sequence[str]) -> None:
-    """Put a hash of the registers of all lanes, and the lane, into the row of a doubted store of matrices: a row of a
-    matrix has values of several lanes."""
-    if inst.index not in lanes.doubted:
-        return
-    total, own = "zeroinitializer", ", ".join(f"i64 {lane}" for lane in range(LANES))
-    for number, value in enumerate(values):
-        powers = (pow(_FACTOR, 1 + LANES * number + lane, 1 << 64) for lane in range(LANES))
-        factors = ", ".join(f"i64 {power}" for power in powers)
-        product = lanes.op(f"mul <32 x i64> {lanes.resize(value, 32, 64)}, <{factors}>")
-        total = lanes.op(f"add <32 x i64> {total}, {product}")
-    whole = lanes.spread("i64", lanes.op(f"call i64 @llvm.vector.reduce.add.v32i64(<32 x i64> {total})"))
-    stored(lanes, inst, [lanes.op(f"add <32 x i64> {whole}, <{own}>")], 64)
-
-
 def barriers(lanes: Lanes, inst: Inst, sets: bool = False) -> None:
     """Record an mbarrier operation, by its operands in the warp's state; ``sets``: it replaces the barrier."""
     _routine(lanes, "row_barriers", inst, f"i32 {lanes.mask}", f", i1 {int(sets)}")
@@ -149,9 +134,21 @@ def mark_guard(lanes: Lanes, inst: Inst, *masks: str) -> None:
 
 
 def touch(lanes: Lanes, inst: Inst) -> None:
-    """Record a use of registers that belong to a wgmma."""
-    if inst.index in lanes.tracked and inst.traits.queue != "wgmma":
-        _watch(lanes, inst, lanes.mask, str(TOUCH << 4))
+    """Record a use of watched registers; of a selp, the lanes in which its predicate is true, if loads are doubted."""
+    if inst.index in lanes.tracked and inst.traits.queue != "wgmma" and not inst.name.startswith("shfl"):
+        chosen = "0"
+        if lanes.doubted and inst.name == "selp":
+            chosen = lanes.resize_scalar(lanes.mask_of(lanes.read(inst.operand("c"), "pred")), 32, 64)
+        _watch(lanes, inst, lanes.mask, str(TOUCH << 4), chosen)
+
+
+def offer(lanes: Lanes, inst: Inst, source: str) -> None:
+    """Record the use of watched registers by a shuffle, with the lanes that some lane takes its value from."""
+    if inst.index in lanes.tracked:
+        bits = lanes.op(f"shl <32 x i32> {lanes.splat(1, 32)}, {source}")
+        bits = lanes.op(f"select <32 x i1> {lanes.active}, <32 x i32> {bits}, <32 x i32> zeroinitializer")
+        taken = lanes.op(f"call i32 @llvm.vector.reduce.or.v32i32(<32 x i32> {bits})")
+        _watch(lanes, inst, lanes.mask, str(TOUCH << 4), lanes.resize_scalar(taken, 32, 64))
 
 
 def wait_loads(lanes: Lanes, inst: Inst) -> None:

@@ -28,8 +28,8 @@ done:
   ret i64 %code
 }
 
-; Judge an access to runs of cells. Cells like the one before them need no judgement: eight are compared at
-; a time.
+; Judge an access to runs of cells. Cells like the one before them need no judgement: eight are compared at a time; nor do
+; reads that are among the last 16 judged, by the low bits of their numbers.
 define internal i64 @runs_quiet(ptr %shadow, ptr %runs, i64 %count, i64 %lane, i64 %flags, i64 %pipe, ptr %taken,
                                 i64 %known) {
 entry:
@@ -40,6 +40,8 @@ entry:
   %readers = load ptr, ptr %p2
   %p3 = getelementptr i64, ptr %shadow, i64 3
   %size = load i64, ptr %p3
+  %judged = alloca [16 x i64]
+  call void @llvm.memset.p0.i64(ptr %judged, i8 0, i64 128, i1 false)
   br label %run
 run:
   %r = phi i64 [ 0, %entry ], [ %r1, %next ]
@@ -81,11 +83,15 @@ cell:
   %old = sext i32 %old32 to i64
   %held32 = load i32, ptr %pr
   %held = sext i32 %held32 to i64
-  %code = call i64 @cell_quiet(ptr %frame, i64 %old, i64 %held, i64 %old1, i64 %held1, i64 %lane, i64 %flags,
+  %low = and i64 %held, 15
+  %pj = getelementptr i64, ptr %judged, i64 %low
+  %same0 = load i64, ptr %pj
+  %code = call i64 @cell_quiet(ptr %frame, i64 %old, i64 %held, i64 %old1, i64 %same0, i64 %lane, i64 %flags,
                                i64 %pipe, ptr %taken, i64 %known)
   %bad = icmp eq i64 %code, 0
   br i1 %bad, label %trouble, label %good
 good:
+  store i64 %held, ptr %pj
   %result1 = or i64 %result0, %code
   %at1 = add i64 %at, 1
   br label %cells
@@ -238,4 +244,96 @@ next:
   br label %run
 done:
   ret i64 %r
+}
+
+; Judge the accesses of an engine's operation and enter them as one access with %value. %op, of 8-byte words: its column,
+; instruction and lane; the column that orders it in tensor memory or -1; what its warp acquired, and the words of that;
+; the number of accesses, and of each its shadow, its runs, their number, its flags (2: not of tensor memory), and the code
+; of `runs_quiet` that is allowed beside 1. %flags: more flags of reads. Returns the number of the access and 1; 0 if something is not quiet or room is missing.
+define i64 @shadow_op(ptr %op, i64 %value, i64 %flags) {
+entry:
+  %p1 = getelementptr i64, ptr %op, i64 1
+  %inst = load i64, ptr %p1
+  %p2 = getelementptr i64, ptr %op, i64 2
+  %lane = load i64, ptr %p2
+  %p3 = getelementptr i64, ptr %op, i64 3
+  %pipe = load i64, ptr %p3
+  %p4 = getelementptr ptr, ptr %op, i64 4
+  %taken = load ptr, ptr %p4
+  %p5 = getelementptr i64, ptr %op, i64 5
+  %known = load i64, ptr %p5
+  %p6 = getelementptr i64, ptr %op, i64 6
+  %count = load i64, ptr %p6
+  %accesses = getelementptr i64, ptr %op, i64 7
+  br label %judge
+judge:
+  %i = phi i64 [ 0, %entry ], [ %i1, %look ]
+  %some = icmp ult i64 %i, %count
+  br i1 %some, label %look, label %enter
+look:
+  %pa = getelementptr [5 x i64], ptr %accesses, i64 %i
+  %shadow = load ptr, ptr %pa
+  %pr = getelementptr ptr, ptr %pa, i64 1
+  %runs = load ptr, ptr %pr
+  %pn = getelementptr i64, ptr %pa, i64 2
+  %length = load i64, ptr %pn
+  %pm = getelementptr i64, ptr %pa, i64 3
+  %mode = load i64, ptr %pm
+  %w = and i64 %mode, 1
+  %reads = icmp eq i64 %w, 0
+  %more = select i1 %reads, i64 %flags, i64 0
+  %both = or i64 %mode, %more
+  %engine = and i64 %mode, 2
+  %inside = icmp ne i64 %engine, 0
+  %fenced = select i1 %inside, ptr null, ptr %taken
+  %after = select i1 %inside, i64 -1, i64 %pipe
+  %code = call i64 @runs_quiet(ptr %shadow, ptr %runs, i64 %length, i64 %lane, i64 %both, i64 %after, ptr %fenced,
+                               i64 %known)
+  %pc = getelementptr i64, ptr %pa, i64 4
+  %too = load i64, ptr %pc
+  %fine = icmp eq i64 %code, 1
+  %allowed = icmp eq i64 %code, %too
+  %good = or i1 %fine, %allowed
+  %i1 = add i64 %i, 1
+  br i1 %good, label %judge, label %no
+enter:
+  %s0 = load ptr, ptr %accesses
+  %frame = load ptr, ptr %s0
+  %column = load i64, ptr %op
+  %id = call i64 @shadow_access(ptr %frame, i64 %column, i64 %value, i64 1, i64 %inst, i64 %lane)
+  br label %each
+each:
+  %j = phi i64 [ 0, %enter ], [ %j1, %next ]
+  %left = icmp ult i64 %j, %count
+  br i1 %left, label %one, label %yes
+one:
+  %qa = getelementptr [5 x i64], ptr %accesses, i64 %j
+  %s = load ptr, ptr %qa
+  %qr = getelementptr ptr, ptr %qa, i64 1
+  %r = load ptr, ptr %qr
+  %qn = getelementptr i64, ptr %qa, i64 2
+  %n = load i64, ptr %qn
+  %qm = getelementptr i64, ptr %qa, i64 3
+  %m = load i64, ptr %qm
+  %write = trunc i64 %m to i1
+  br i1 %write, label %store, label %load
+store:
+  call void @runs_write(ptr %s, ptr %r, i64 %n, i64 %id)
+  br label %next
+load:
+  %entered = call i64 @shadow_read(ptr %s, ptr %r, i64 %n, i64 %id)
+  %all = icmp eq i64 %entered, %n
+  br i1 %all, label %next, label %full
+next:
+  %j1 = add i64 %j, 1
+  br label %each
+yes:
+  %told = add i64 %id, 1
+  ret i64 %told
+full:
+  %p13 = getelementptr i64, ptr %frame, i64 13
+  store i64 %id, ptr %p13
+  ret i64 0
+no:
+  ret i64 0
 }

@@ -29,7 +29,7 @@ _RMW = {
 }  # fmt: skip
 _HALVES = ("f16", "bf16")
 COMPILER = threading.RLock()  # one thread compiles; a second runtime would replace the first and free its machine code
-_OF_CHECKS = ("clocks", "shadow", "runs", "sets", "rows")  # compiled at the first check
+_OF_CHECKS = ("clocks", "named", "shadow", "runs", "sets", "rows")  # compiled at the first check
 _FILES = (
     "translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware", "mma", "reduce", "record", "signal",
     "watch", "bars",
@@ -255,9 +255,14 @@ _PYTHON: dict[str, tuple[Any, list[Any]]] = {
     "clock_sync": (None, [_WORD] * 3),
     "clock_reach": (None, [_WORD] * 5),
     "clock_tick": (None, [_WORD] * 3),
+    "clock_fence": (None, [_WORD] * 4),
+    "bar_unknown": (ctypes.c_int64, [_WORD] * 3),
+    "bar_arrive": (None, [_WORD] * 8),
+    "bar_settle": (None, [_WORD] * 3),
     "shadow_access": (ctypes.c_int64, [_WORD] * 6),
     "shadow_touch": (ctypes.c_int64, [_WORD] * 9),
     "shadow_read": (ctypes.c_int64, [_WORD] * 4),
+    "shadow_op": (ctypes.c_int64, [_WORD] * 3),
     "shadow_lanes": (ctypes.c_int64, [_WORD] * 7),
     "rows_follow": (ctypes.c_int64, [_WORD] * 5),
 }
@@ -266,7 +271,8 @@ _PYTHON: dict[str, tuple[Any, list[Any]]] = {
 # These routines take less time than releasing the interpreter lock.
 _BRIEF = (
     "settle_bars", "mbarrier_update", "mbarrier_update_all", "clock_acquire", "clock_release", "clock_sync",
-    "clock_reach", "clock_tick", "shadow_access", "shadow_touch", "shadow_read", "shadow_lanes", "rows_follow",
+    "clock_reach", "clock_tick", "clock_fence", "bar_unknown", "bar_arrive", "bar_settle", "shadow_access",
+    "shadow_touch", "shadow_read", "shadow_op", "shadow_lanes", "rows_follow",
 )  # fmt: skip
 
 
@@ -275,5 +281,5 @@ def function(name: str):  # type: ignore[no-untyped-def]  # a ctypes function: i
     """A runtime routine as a ctypes function; it releases the interpreter lock unless the routine is brief."""
     result, arguments = _PYTHON[name]
     make = ctypes.PYFUNCTYPE if name in _BRIEF else ctypes.CFUNCTYPE
-    engine = _checks() if name.startswith(("clock_", "shadow_", "rows_")) else runtime()
+    engine = _checks() if name.startswith(("bar_", "clock_", "shadow_", "rows_")) else runtime()
     return make(result, *arguments)(engine.address(name))

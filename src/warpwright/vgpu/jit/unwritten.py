@@ -1,7 +1,8 @@
 """Static analysis: registers that some path reads before it writes them.
 
 Checks then watch their lanes at run time. An instruction that only computes a value passes the "unwritten" state of an
-operand on to its result: an unused result, or one that a `selp` does not select, is no error.
+operand on to its result: an unused result, or one that a `selp` does not select, is no error. Of values from unwritten
+memory, `selp` passes on the state of the operand that each lane selects.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from warpwright.vgpu.program.program import Inst, Program, results, sources, suc
 __all__ = ["Flow", "derived_from", "flow_of", "maybe_unwritten"]
 
 _CHOOSES = ("selp", "slct", "and", "or", "mov", "prmt", "bfi", "lop3")  # one written operand may determine the result
+_MASKS = ("and", "or")  # the same for values from unwritten memory
 _MIXES = ("shfl", "redux", "vote", "match", "mma", "wmma", "movmatrix")  # results from operands of other lanes
 
 
@@ -20,7 +22,9 @@ _MIXES = ("shfl", "redux", "vote", "match", "mma", "wmma", "movmatrix")  # resul
 class Flow:
     """Register data flow of an instruction, by name: ``reads`` and ``writes``; ``effect``: its reads must have been
     written; ``chooses``: one operand may determine the result; ``guard``: the predicate of its execution; ``mixes``:
-    the result is written only if the operands of all lanes are."""
+    the result is written only if the operands of all lanes are; ``selects``: of a selp, its operands: the value for
+    true, the value for false, the predicate; a constant is an empty name; ``offered``: the operand of a shuffle that
+    only lanes whose value is taken must have written."""
 
     reads: frozenset[str]
     writes: frozenset[str]
@@ -28,6 +32,8 @@ class Flow:
     chooses: bool
     guard: str
     mixes: bool = False
+    selects: tuple[str, ...] = ()
+    offered: str = ""
 
     def restrict(self, doubtful: frozenset[str]) -> Flow:
         """The flow restricted to ``doubtful`` registers; no reads if a written operand may determine the result."""
@@ -46,7 +52,19 @@ def flow_of(inst: Inst, derived: frozenset[str] = frozenset()) -> Flow:
     has_results = inst.match is not None and bool(inst.match.spelling.writes)
     mixes = bool(uses & derived) and inst.name.startswith(_MIXES)
     effect = not has_results or bool(inst.traits.queue or inst.traits.access)
-    return Flow(uses, defs, effect and not mixes, inst.name in _CHOOSES, guard, mixes)
+    doubted = bool(uses & derived)
+    choice = inst.named("a", "b", "c") if doubted and inst.name == "selp" else ()
+    selects = tuple(getattr(each, "name", "") for each in choice)
+    determines = inst.name in (_MASKS if doubted else _CHOOSES)
+    return Flow(uses, defs, effect and not mixes, determines, guard, mixes, selects, _offered(inst))
+
+
+def _offered(inst: Inst) -> str:
+    """Returns the register whose values a shuffle exchanges, if it is no other operand too."""
+    if not inst.name.startswith("shfl") or not inst.match:
+        return ""
+    value, *others = (getattr(each, "name", "") for each in inst.named("a", "b", "c", "mask"))
+    return "" if value in others else value
 
 
 def derived_from(program: Program, loads: frozenset[int]) -> frozenset[str]:

@@ -88,6 +88,7 @@ def shfl_sync(lanes: Lanes, inst: Inst) -> None:
         executes = _binary(lanes, "and", _binary(lanes, "lshr", lanes.spread("i32", here), source), lanes.splat(1, 32))
         without = lanes.mask_of(lanes.op(f"icmp eq <32 x i32> {executes}, zeroinitializer"))
         record.absent(lanes, inst, record.NO_SOURCE, lanes.op(f"and i32 {here}, {without}"))
+    record.offer(lanes, inst, source)
     wide = lanes.resize(value, 32, 64)
     moved = lanes.op(f"call <32 x i64> @permute(<32 x i64> {wide}, <32 x i32> {source})")
     lanes.write(target, lanes.resize(moved, 64, 32), "b32")

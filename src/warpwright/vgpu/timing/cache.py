@@ -38,8 +38,11 @@ class Lookup(NamedTuple):
     fresh: NDArray[np.float64]
 
 
-def look_up(waves: Sequence[Sequence[Visit]], capacity: int) -> list[list[Lookup]]:
-    """Look up the accesses of the clusters of each wave; the least recently used line is evicted first."""
+def look_up(waves: Sequence[Sequence[Visit]], homes: Sequence[Sequence[int]], capacity: int) -> list[list[Lookup]]:
+    """Look up the accesses of the clusters of each wave; the least recently used line is evicted first.
+
+    ``homes``: the GPC of each cluster.
+    """
     orders = [order_of(wave) for wave in waves]
     keys = _stream_all("keys", waves, orders)
     _, firsts, which = np.unique(_stream_all("lines", waves, orders), return_index=True, return_inverse=True)
@@ -50,7 +53,7 @@ def look_up(waves: Sequence[Sequence[Visit]], capacity: int) -> list[list[Lookup
     fits = int(nbytes[firsts].sum()) <= capacity
     fetched = firsts[which] if fits else _least_recent(which.tolist(), nbytes.tolist(), capacity)
     found, start = [], 0
-    for wave, order in zip(waves, orders, strict=True):
+    for wave, places, order in zip(waves, homes, orders, strict=True):
         here = slice(start, start + len(order))
         now, window = np.arange(start, here.stop), CONCURRENT * len(wave)
         near = now - fetched[here] < window
@@ -58,7 +61,10 @@ def look_up(waves: Sequence[Sequence[Visit]], capacity: int) -> list[list[Lookup
         fresh = ~near & (now - read[same][here] < window)
         together = np.bincount(fetched[here][recent], minlength=len(keys))
         shares = np.where(recent, boxes[here] / np.maximum(together[fetched[here]], 1), 0.0)
-        common = np.where(together[fetched[here]] > 1, shares, 0.0)
+        where = np.repeat(np.array(places), [len(visit.keys) for visit in wave])[order]
+        pairs = np.unique(np.stack([fetched[here][recent], where[recent]]), axis=1)[0]
+        apart = np.bincount(pairs, minlength=len(keys))
+        common = np.where(apart[fetched[here]] > 1, shares, 0.0)
         found.append(_split_by_cluster(wave, order, shares, common, recent, fresh))
         start = here.stop
     return found

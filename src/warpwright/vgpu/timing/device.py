@@ -37,7 +37,16 @@ WAVES = 2  # waves that are sampled, the first and one from the middle: the firs
 SEQUENCES = 2  # different loads of an SM that are replayed
 CLOCKS = 2  # replays until clock and time agree
 SAME_CLOCK = 0.02
-FAR = ("ld_l2", "ld_hbm", "tma_l2", "tma_hbm", "tma_fresh", "tma_late_l2", "tma_late_hbm")  # latencies of `Timing`
+FAR = (
+    "ld_l2",
+    "ld_hbm",
+    "ld_hbm_mixed",
+    "tma_l2",
+    "tma_hbm",
+    "tma_fresh",
+    "tma_late_l2",
+    "tma_late_hbm",
+)  # latencies of `Timing`
 
 Floats = NDArray[np.float64]
 Shares = tuple[Floats, Floats, Floats, Floats, Floats]  # the share that misses L2; then the fields of `Work`, in order
@@ -144,13 +153,14 @@ class _Grid:
         waves = [[n for n in range(start, start + count) if n in self.kind_of] for start in starts]
         waves = [wave for wave in waves if wave]
         visits = [[self._visit(number) for number in wave] for wave in waves]
-        found = look_up(visits, self.launch.spec.l2_bytes)
-        homes = gpcs_of(timing, self.places.ranks)
+        places = gpcs_of(timing, self.places.ranks)
+        homes = [[places[number % len(places)] for number in wave] for wave in waves]
+        found = look_up(visits, homes, self.launch.spec.l2_bytes)
         resident = min(self.places.together, -(-len(self.numbers) // self.places.groups))
         rows: dict[tuple[int, int], list[Shares]] = defaultdict(list)
         for wave, (numbers, lookups) in enumerate(zip(waves, found, strict=True)):
             cost, slower = contention(timing, resident, later=wave > 0)
-            own = l2_costs(visits[wave], [homes[number % len(homes)] for number in numbers], cost, timing)
+            own = l2_costs(visits[wave], homes[wave], cost, timing)
             for number, (miss, common, cold, fresh), l2 in zip(numbers, lookups, own, strict=True):
                 rows[self.kind_of[number], wave].append((miss, miss + slower * common, cold, fresh, l2))
         return {key: _mean(each) for key, each in rows.items()}
@@ -245,6 +255,7 @@ def _replay_loads(grid: _Grid, loads: list[_Load], clock: float, journal: Journa
 def _replay_clusters(grid: _Grid, clusters: tuple[tuple[int, int], ...], clock: float, journal: Journal) -> Outcome:
     launch, places = grid.launch, grid.places
     timing = _scale_latencies(grid.capture.timing, clock / launch.spec.clock_mhz)
+    timing = replace(timing, ld_hbm=timing.ld_hbm + _mixed(grid) * (timing.ld_hbm_mixed - timing.ld_hbm))
     active = places.ranks * min(places.groups, len(grid.numbers))
     share = places.ranks / active
     hbm = _hbm_rate(grid) / (clock * 1e6)
@@ -276,10 +287,16 @@ def _scale_latencies(timing: Timing, share: float) -> Timing:
 def _hbm_rate(grid: _Grid) -> float:
     """Bytes a second between this launch and device memory, less the share that L2 takes for earlier write-backs."""
     timing, moved = grid.capture.timing, _traffic(grid)
-    own, writes = moved.missed + moved.written, moved.written + moved.evicted
-    mixed = 2 * min(moved.missed, writes) / max(1.0, own + moved.evicted)
-    share = timing.hbm_share + mixed * (timing.hbm_mixed_share - timing.hbm_share)
+    own = moved.missed + moved.written
+    share = timing.hbm_share + _mixed(grid) * (timing.hbm_mixed_share - timing.hbm_share)
     return grid.launch.spec.hbm_gbps * 1e9 * share * max(1.0, own) / max(1.0, own + moved.evicted)
+
+
+def _mixed(grid: _Grid) -> float:
+    """How mixed the traffic of device memory is: 0 for reads or writes alone, 1 for as many bytes of both."""
+    moved = _traffic(grid)
+    writes = moved.written + moved.evicted
+    return 2 * min(moved.missed, writes) / max(1.0, moved.missed + writes)
 
 
 def _sample_clusters(grid: _Grid, load: _Load) -> tuple[tuple[int, int], ...]:

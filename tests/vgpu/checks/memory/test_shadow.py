@@ -14,6 +14,7 @@ from warpwright.vgpu.checks.memory.accesses import (
     WRITE,
     Accesses,
     Acquired,
+    Repeated,
     Shadow,
     SharedShadow,
 )
@@ -104,7 +105,8 @@ def test_the_compiled_shadow_equals_the_model(events: Steps) -> None:
         if kind == "learn":
             _learn(clocks, lane, (0, 1, 40)[count - 1])
         elif kind == "fence":
-            clocks.fence_proxy(lanes, lanes)
+            clocks.show(lanes, lanes)
+            clocks.tick(lanes)
         elif kind == "tick":
             accesses.reserve(20_000)
         elif kind in ("read", "write"):
@@ -259,9 +261,42 @@ def test_clocks_of_whole_warps_equal_those_of_each_lane(seed: int) -> None:
             clocks.reach(lanes, column, value)
             model[GENERIC, lanes, column] = np.maximum(model[GENERIC, lanes, column], value)
         elif kind == "fence":
-            clocks.fence_proxy(lanes)
+            clocks.show(lanes, lanes)
+            clocks.tick(lanes)
             model[SEEN, lanes, lanes] = model[GENERIC, lanes, lanes]
             model[GENERIC, lanes, lanes] += 1
         assert np.array_equal(clocks.table[:, :, : clocks.used], model)
         assert np.array_equal(clocks.own, model[GENERIC, own, own])
     assert clocks.alike.any() or seed
+
+
+def test_a_repeated_operation_is_stored_only_if_all_its_accesses_are_quiet() -> None:
+    clocks = Clocks(LANES)
+    accesses, column = Accesses(clocks), clocks.column()
+    shadow = _shared(accesses, CELLS, 3)
+    touches = [(shadow, span_of(0, 2), ENGINE, True), (shadow, span_of(2, 3), WRITE | ENGINE, False)]
+    op = Repeated(column, 9, 0, -1, touches)
+    assert op.enter(1) == -1  # it reads cells that are not written
+    assert accesses.count == 0
+    assert _by_lanes(shadow, {0: 0, 1: 8}, 8, 5, True) == 3
+    assert op.enter(1) == -1  # another lane wrote a cell, and no proxy fence is between
+    _learn(clocks, 0, 1)
+    accesses.rows["machine"][:2] = True
+    assert op.enter(1) == 2
+    assert [shadow.writer[2], *accesses.members(int(shadow.readers[0]))] == [2, 2]
+    assert {name: row[2] for name, row in accesses.rows.items()} == {
+        "column": column, "value": 1, "machine": True, "lane": 0, "atomic": 0, "inst": 9,
+    }  # fmt: skip
+    assert op.enter(2) == -1  # its own write is not known to be over
+    clocks.reach(np.array([0]), column, 1)
+    assert op.enter(2) == 3
+
+
+def test_a_repeated_operation_is_not_stored_without_room_for_its_reads() -> None:
+    clocks = Clocks(LANES)
+    accesses, column = Accesses(clocks), clocks.column()
+    accesses._nodes = np.zeros((2, 0), np.int32)
+    shadow = _shared(accesses, CELLS, 3)
+    shadow.write(np.arange(CELLS), accesses.one(0, 0, True, 5, 0))
+    first, second = (Repeated(column, 9, lane, -1, [(shadow, span_of(0, 1), ENGINE, True)]) for lane in (0, 40))
+    assert (first.enter(1), second.enter(1), accesses.count) == (1, -1, 2)

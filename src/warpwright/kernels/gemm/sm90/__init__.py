@@ -8,14 +8,14 @@ from warpwright.kernels.gemm.sm90.configs import CONFIGS, L2_PROMOTION, LEVELS, 
 from warpwright.kernels.gemm.sm90.facts import FACTS, FP8_FACTS
 from warpwright.kernels.gemm.sm90.kernel import gemm
 from warpwright.kernels.gemm.sm90.ladder import gemm_one_loop
-from warpwright.kernels.gemm.sm90.plan import Plan, choose, in_one_launch, plan_gemm, worthwhile
+from warpwright.kernels.gemm.sm90.plan import Plan, choose, fit_slices, plan_gemm, worthwhile
 from warpwright.kernels.gemm.sm90.slices import add_slices, sum_grid
 from warpwright.kernels.gemm.sm90.split import gemm_split
 from warpwright.lang import Kernel, kernel
 
 __all__ = [
     "CONFIGS", "FACTS", "FP8_FACTS", "KERNELS", "L2_PROMOTION", "LEVELS", "Config", "Plan", "add_slices", "choose",
-    "config_of", "in_one_launch", "kernel_of", "plan_gemm", "sum_grid", "worthwhile",
+    "config_of", "fit_slices", "kernel_of", "plan_gemm", "sum_grid", "worthwhile",
 ]  # fmt: skip
 
 KERNELS = {"ring": gemm, "loop": gemm_one_loop, "split": gemm_split}

@@ -34,7 +34,7 @@ class Config:
     promoted     FP8: columns of D whose sums over 128 of K are added to float32 sums at a time; 0: never
     partials     FP8: sets of registers for such sums
     split        split-K: CTAs of a cluster that share the K of one tile
-    slices       split-K: slices of K that one launch multiplies as a batch and a second launch adds up
+    slices       split-K: slices of K that one launch multiplies, each to a matrix of its own, and a second one adds up
     specialised  a warp of its own loads; False: one loop loads and multiplies
     persistent   no more clusters than fit at once; False: a CTA for each tile
     overlap      the stores of a tile overlap with the next tile
@@ -124,10 +124,16 @@ FP8_SMALL = replace(SMALL, promoted=64, partials=2)
 CONFIGS = {
     "128x256": Config(),
     "128x256 alone": Config(share=(1, 1)),
+    "128x192": Config((128, 192)),
+    "128x192 alone": Config((128, 192), share=(1, 1)),
+    "192x128": Config((192, 128), consumers=3, share=(1, 2)),
+    "192x128 alone": Config((192, 128), consumers=3, share=(1, 1)),
     "128x128": Config((128, 128), stages=6),
     "128x128 alone": Config((128, 128), stages=6, share=(1, 1)),
     "128x128 stream": Config((128, 128), stages=6, once="b"),
     "128x64": Config((128, 64), stages=8, share=(1, 1)),
+    "64x256": Config((64, 256), stages=5, consumers=1, share=(1, 1)),
+    "64x192": Config((64, 192), stages=6, consumers=1, share=(1, 1)),
     "64x128": NARROW,
     "64x128 pair": replace(NARROW, share=(2, 1)),
     "64x128 stream": replace(NARROW, once="b"),
@@ -151,7 +157,14 @@ CONFIGS = {
     "fp8 64x64 deep stream": replace(FP8_SMALL, depth=4, stages=3, once="b"),
     "fp8 64x64 split 2": replace(FP8_SMALL, once="b", stages=5, split=2, persistent=False),
 }
-SLICED = {"64x64 stream": (2, 4, 8, 16, 32), "64x64 stream rotated": (4,), "64x128 stream": (2, 4)}
+SLICED = {
+    "64x64 stream": (2, 3, 4, 6, 8, 16, 32),
+    "64x128 stream": (2, 3, 4, 6, 8),
+    "64x192": (2, 3, 4),
+    "128x128 stream": (2, 3, 4, 6, 8),
+    "128x192": (2, 3),
+    "128x256": (2, 3),
+}
 CONFIGS |= {
     f"{name}, {count} slices": replace(CONFIGS[name], slices=count)
     for name, counts in SLICED.items()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2
 from typing import Any, Protocol
 
 from warpwright.errors import UsageError
 from warpwright.kernels.gemm.sm90.configs import ATOM_BYTES, CONFIGS, Config
+from warpwright.kernels.gemm.sm90.estimate import candidates, estimate_us
 from warpwright.kernels.gemm.sm90.facts import FACTS, FP8_FACTS, Fact
 
-__all__ = ["Plan", "choose", "in_one_launch", "plan_gemm", "worthwhile"]
+__all__ = ["Plan", "choose", "fit_slices", "plan_gemm", "worthwhile"]
 
 ROW_BYTES = 16
+NEAR = 0.02  # distance of two problems that have one fastest configuration: an extent differs by a tenth at most
+FEW_ROWS = 128  # of A: device memory limits such problems, whose facts lie close together
 
 
 class Known(Protocol):
@@ -29,12 +32,23 @@ class Known(Protocol):
     def config(self) -> str: ...
 
 
-def choose(m: int, n: int, k: int, in_bytes: int = 2, *, batches: int = 1, tuned: Sequence[Known] = ()) -> Config:
-    """Returns the configuration of the fact nearest to ``batches`` D (m, n) = A (m, k) · B (n, k)ᵀ.
+def choose(
+    m: int,
+    n: int,
+    k: int,
+    in_bytes: int = 2,
+    *,
+    batches: int = 1,
+    sms: int = 132,
+    tuned: Sequence[Known] = (),
+    slices: bool = True,
+) -> Config:
+    """Returns the fastest known configuration for ``batches`` D (m, n) = A (m, k) · B (n, k)ᵀ on ``sms`` SMs.
 
-    The distance of two problems is the Euclidean distance of the logarithms of their extents. ``in_bytes`` is the size
-    of an element of A and B: 2, or 1 for FP8, which has facts of its own. ``tuned`` are the user's own facts; at equal
-    distance they win.
+    The fact of a problem that is `NEAR` decides, for at most `FEW_ROWS` rows the nearest fact; otherwise the estimate
+    of all candidates does. The distance of two problems is the squared Euclidean distance of the logarithms of their
+    extents. ``in_bytes`` is the size of an element of A and B: 2, or 1 for FP8, which has facts of its own. ``tuned``
+    are the user's own facts; at equal distance they win. Without ``slices`` the configuration needs no scratch memory.
     """
     facts: list[Known] = [each for each in tuned if each.config in CONFIGS]
     facts += FACTS if in_bytes > 1 else FP8_FACTS
@@ -44,13 +58,25 @@ def choose(m: int, n: int, k: int, in_bytes: int = 2, *, batches: int = 1, tuned
         ratios = m / fact.m, n / fact.n, k / fact.k, batches / count
         return sum(log2(ratio) ** 2 for ratio in ratios)
 
-    return CONFIGS[min(facts, key=distance).config]
+    nearest = min(facts, key=distance)
+    if m <= FEW_ROWS or distance(nearest) <= NEAR:
+        found = CONFIGS[nearest.config]
+    else:
+        fitting = (each for each in candidates(m, k, in_bytes, slices=slices) if fit_slices(each, k, in_bytes) is each)
+        found = min(fitting, key=lambda each: estimate_us(each, m, n, k, in_bytes, batches=batches, sms=sms))
+    return found if slices else _in_one_launch(found)
 
 
-def in_one_launch(config: Config) -> Config:
+def _in_one_launch(config: Config) -> Config:
     """Returns ``config``, or for a configuration with slices of K one that splits K inside a cluster."""
-    shares = {1: 1, 2: 2, 4: 4}.get(config.slices, 6)
+    shares = {1: 1, 2: 2, 3: 2, 4: 4}.get(config.slices, 6)
     return config if shares == 1 else CONFIGS[f"64x64 split {shares}"]
+
+
+def fit_slices(config: Config, k: int, in_bytes: int) -> Config:
+    """Returns ``config`` with at most a slice for each k-block."""
+    blocks = -(-k * in_bytes // (ATOM_BYTES * config.depth))
+    return config if config.slices <= blocks else replace(config, slices=blocks)
 
 
 def worthwhile(config: Config, m: int, n: int, *, sms: int) -> bool:

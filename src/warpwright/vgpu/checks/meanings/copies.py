@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpwright.vgpu.checks.knowledge import Knowledge, Row, meaning
+from warpwright.vgpu.checks.knowledge import Knowledge, meaning
 from warpwright.vgpu.checks.lifetime import check_entry
-from warpwright.vgpu.checks.memory.accesses import NEVER
+from warpwright.vgpu.checks.memory.accesses import ENGINE, NEVER, WRITE, Repeated
 from warpwright.vgpu.checks.memory.cells import Cells
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
 from warpwright.vgpu.checks.missing import UNWRITTEN
 from warpwright.vgpu.checks.order.clocks import GENERIC
+from warpwright.vgpu.checks.row import Row
 from warpwright.vgpu.checks.rules import EVIDENCE
 from warpwright.vgpu.engines.op import Op
 
@@ -26,36 +27,36 @@ def copy(known: Knowledge, row: Row) -> None:
     otherwise they are over with its bulk group."""
     for _ in range(row.a):
         op = known.op()
-        reads = [_read(known, op, cells) for cells in known.footprints.reads(op)]
-        writes = [_write(known, op, cells) for cells in known.footprints.writes(op)]
-        _outside(known, op, writes)
+        lane = known.lane(op)
+        reads = [_read(known, op, lane, cells) for cells in known.footprints.reads(op)]
+        writes = [_write(known, op, lane, cells) for cells in known.footprints.writes(op)]
+        _outside(known, op, lane, writes)
         if writes:
-            known.accesses.rows["value"][reads] = NEVER
-            known.in_flight[op.number] = known.clocks.of(known.lane(op)), [[*reads, write] for write in writes]
+            if reads:
+                known.accesses.rows["value"][reads] = NEVER
+            known.in_flight[op.number] = known.clocks.of(lane), [[*reads, write] for write in writes]
             for place in known.footprints.barriers(op):
-                check_entry(known, known.lane(op), place // known.cluster.shared_stride, op.inst.index)
-                signals(known, op, place)
+                check_entry(known, lane, place // known.cluster.shared_stride, op.inst.index)
+                signals(known, op, lane, place)
 
 
-def _outside(known: Knowledge, op: Op, writes: list[int]) -> None:
+def _outside(known: Knowledge, op: Op, lane: int, writes: list[int]) -> None:
     """The copy's reads of global memory, and its use of a tensor map, are over with its writes to shared memory; its
     writes to global memory are over with its bulk group."""
     kind = known.globals.kinds[op.inst.index]
     if kind is None:
         return
-    lane = known.lane(op)
     group = known.counts.get(("bulk", lane), 0) + 1
     used = (-1 - writes[-1], 0) if writes else (known.column("bulk read", lane), group)
     epoch = (known.column("bulk", lane), group) if kind.writes else used
     known.contexts.issue(op.number, lane, epoch, used, kind.writes)
 
 
-def signals(known: Knowledge, op: Op, place: int) -> None:
+def signals(known: Knowledge, op: Op, lane: int, place: int) -> None:
     """An engine will complete on the mbarrier: its initialisation must be visible to the async proxy."""
     mbarrier = known.mbarriers.get(place)
     if mbarrier is None:
         return
-    lane = known.lane(op)
     if lane in mbarrier.seen_async:
         return
     ids, who = np.array([mbarrier.init]), np.array([lane])
@@ -67,8 +68,7 @@ def signals(known: Knowledge, op: Op, place: int) -> None:
         known.find_pair("mbarrier-init", mbarrier.init, op.inst.index, lane, text, evidence)
 
 
-def _read(known: Knowledge, op: Op, cells: Cells) -> int:
-    lane = known.lane(op)
+def _read(known: Knowledge, op: Op, lane: int, cells: Cells) -> int:
     group = known.counts.get(("bulk", lane), 0) + 1
     access = known.accesses.one(known.column("bulk read", lane), group, True, op.inst.index, lane)
     if not known.touch(known.shared, cells, lane, op.inst.index, access, write=False, engine=True):
@@ -78,15 +78,18 @@ def _read(known: Knowledge, op: Op, cells: Cells) -> int:
     return access
 
 
-def _write(known: Knowledge, op: Op, cells: Cells) -> int:
-    lane = known.lane(op)
-    access = known.accesses.one(0, NEVER, True, op.inst.index, lane)
-    known.touch(known.shared, cells, lane, op.inst.index, access, write=True, engine=True)
+def _write(known: Knowledge, op: Op, lane: int, cells: Cells) -> int:
+    inst, key = op.inst.index, (id(op), cells.where)
+    if key not in known.writes:
+        known.writes[key] = Repeated(0, inst, lane, -1, [(known.shared, cells, WRITE | ENGINE, False)])
+    access = known.writes[key].enter(NEVER)
+    if access < 0:
+        access = known.accesses.one(0, NEVER, True, inst, lane)
+        known.touch(known.shared, cells, lane, inst, access, write=True, engine=True)
     width = known.footprints.cell
     for first, end in cells.runs.tolist():
-        words = slice(first * width // BARRIER_BYTES, (end * width - 1) // BARRIER_BYTES + 1)
-        if np.count_nonzero(known.mbarrier_words[words]):
-            known.check_overwrite(cells.numbers * width // BARRIER_BYTES, lane, op.inst.index)
+        if known.mbarrier_marks.find(1, first * width // BARRIER_BYTES, (end * width - 1) // BARRIER_BYTES + 1) >= 0:
+            known.check_overwrite(cells.numbers * width // BARRIER_BYTES, lane, inst)
     return access
 
 

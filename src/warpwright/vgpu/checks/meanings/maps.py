@@ -6,9 +6,10 @@ PTX ISA 9.1 sections 9.7.9.28 (tensormap.replace), 9.7.13.4 (fences of the proxy
 from __future__ import annotations
 
 from warpwright.layout.tensor_map_bytes import MAP_BYTES
-from warpwright.vgpu.checks.knowledge import Knowledge, Row, meaning
+from warpwright.vgpu.checks.knowledge import Knowledge, meaning
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
 from warpwright.vgpu.checks.order.access_kinds import fence_of
+from warpwright.vgpu.checks.row import Row
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.state import SHARED_WINDOW
 

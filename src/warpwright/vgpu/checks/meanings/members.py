@@ -4,7 +4,8 @@ execute it, or that name lanes that have exited (PTX ISA 9.1 sections 9.7.9.6 an
 from __future__ import annotations
 
 from warpwright.vgpu.checks.findings import Step
-from warpwright.vgpu.checks.knowledge import Knowledge, Row
+from warpwright.vgpu.checks.knowledge import Knowledge
+from warpwright.vgpu.checks.row import Row
 from warpwright.vgpu.checks.rules import EVIDENCE
 from warpwright.vgpu.jit.record import EXITED_MEMBER, NO_MEMBER
 

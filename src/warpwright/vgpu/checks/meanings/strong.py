@@ -8,11 +8,12 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.knowledge import Knowledge, Row
+from warpwright.vgpu.checks.knowledge import Knowledge
 from warpwright.vgpu.checks.memory.accesses import STRONG_READ, Ids
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
 from warpwright.vgpu.checks.order.access_kinds import CTA, Kind
 from warpwright.vgpu.checks.order.clocks import Lanes
+from warpwright.vgpu.checks.row import Row
 
 __all__ = ["note_locks", "strong_access", "synchronise"]
 

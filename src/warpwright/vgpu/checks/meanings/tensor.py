@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpwright.vgpu.checks.knowledge import WAIT_LOADS, WAIT_STORES, Knowledge, Row, meaning
+from warpwright.vgpu.checks.knowledge import LOADS, STORES, WAIT_LOADS, WAIT_STORES, Knowledge, meaning
 from warpwright.vgpu.checks.lifetime import check_entry
 from warpwright.vgpu.checks.meanings import registers
-from warpwright.vgpu.checks.memory.accesses import Acquired
+from warpwright.vgpu.checks.memory.accesses import ENGINE, WRITE, Acquired, Repeated, Touch
 from warpwright.vgpu.checks.memory.cells import Cells
-from warpwright.vgpu.checks.memory.footprints import COPIES
+from warpwright.vgpu.checks.memory.footprints import COPIES, TensorCells
 from warpwright.vgpu.checks.missing import UNWRITTEN
-from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, join
+from warpwright.vgpu.checks.order.clocks import GENERIC, join
+from warpwright.vgpu.checks.row import Row
 from warpwright.vgpu.engines.op import Op
 
 __all__: list[str] = []
@@ -22,25 +23,45 @@ def tensor_op(known: Knowledge, row: Row) -> None:
     """Operations of a pipeline complete in order, so a count says which of them are over."""
     for _ in range(row.a):
         op = known.op()
-        prints, lane = known.footprints.of_tensor_op(op), known.lane(op)
-        counts = known.pipes.setdefault(op.rank, {})
-        number = counts[prints.pipe] = counts.get(prints.pipe, 0) + 1
-        after = _ordered_after(known, op, prints.pipe)
+        prints, lane, accesses = known.tensor_ops.get(id(op)) or _decode(known, op)
+        counts = known.pipes[op.rank]
+        number = counts[prints.pipe] = counts[prints.pipe] + 1
         known.issued_ops.setdefault(lane, {})[prints.pipe] = number
         if not (known.is_repetition(row) and lane in known.last_mma):
             known.last_mma[lane] = known.clocks.of(lane)
-        access = known.accesses.one(known.column(prints.pipe, op.rank), number, True, row.inst, lane)
-        for cells in prints.shared_reads:
-            _operand(known, cells, lane, row.inst, access)
-        for cells in prints.tensor_reads:
-            if not _touch(known, cells, lane, row.inst, access, False, after):
-                _unwritten(known, row.inst, lane, "reads")
-        adds = not prints.begins and "idesc" in op
-        for cells in prints.accumulators:
-            if prints.begins:
-                _lost(known, cells, op, prints.pipe)
-            if not _touch(known, cells, lane, row.inst, access, True, after) and adds:
-                _unwritten(known, row.inst, lane, "adds to")
+        quiet = not (prints.begins or known.frees)
+        if not quiet or accesses.enter(number, known.acquired[row.warp]) < 0:
+            _judge_tensor_op(known, op, prints, lane, number)
+
+
+def _decode(known: Knowledge, op: Op) -> tuple[TensorCells, int, Repeated]:
+    """Returns the cells of an operation, its lane, and its accesses."""
+    prints, lane = known.footprints.of_tensor_op(op), known.lane(op)
+    known.pipes.setdefault(op.rank, {}).setdefault(prints.pipe, 0)
+    adds, pipes = "idesc" in op, _ordered_after(known, op, prints.pipe)
+    touches: list[Touch] = [(known.shared, cells, ENGINE, True) for cells in prints.shared_reads]
+    touches += [(known.tensor, cells, 0, True) for cells in prints.tensor_reads]
+    touches += [(known.tensor, cells, WRITE, adds) for cells in prints.accumulators]
+    column, pipe = known.column(prints.pipe, op.rank), pipes[0] if pipes else -1
+    found = prints, lane, Repeated(column, op.inst.index, lane, pipe, touches)
+    known.tensor_ops[id(op)] = found
+    return found
+
+
+def _judge_tensor_op(known: Knowledge, op: Op, prints: TensorCells, lane: int, number: int) -> None:
+    inst, after = op.inst.index, _ordered_after(known, op, prints.pipe)
+    access = known.accesses.one(known.column(prints.pipe, op.rank), number, True, inst, lane)
+    for cells in prints.shared_reads:
+        _operand(known, cells, lane, inst, access)
+    for cells in prints.tensor_reads:
+        if not _touch(known, cells, lane, inst, access, False, after):
+            _unwritten(known, inst, lane, "reads")
+    adds = not prints.begins and "idesc" in op
+    for cells in prints.accumulators:
+        if prints.begins:
+            _lost(known, cells, op, prints.pipe)
+        if not _touch(known, cells, lane, inst, access, True, after) and adds:
+            _unwritten(known, inst, lane, "adds to")
 
 
 def _ordered_after(known: Knowledge, op: Op, pipe: str) -> tuple[int, ...]:
@@ -125,21 +146,25 @@ def commit(known: Knowledge, row: Row) -> None:
             known.commits[op.number, place] = clock, lane, knows
 
 
-@meaning("tcgen05.ld", "tcgen05.st")
+@meaning("tcgen05.ld", compiled=LOADS)
+@meaning("tcgen05.st", compiled=STORES)
 def move(known: Knowledge, row: Row) -> None:
     """A warp loads or stores its quarter of the lanes; that is over when the warp has waited for it."""
     inst = known.insts[row.inst]
     store, lane = inst.name == "tcgen05.st", int(row.lanes[0])
-    kind = "tensor stores" if store else "tensor loads"
     cells = known.footprints.quarter(inst, row.warp, row.b)
-    column, number = known.column(kind, row.warp), known.count(kind, row.warp)
+    column = known.column("tensor stores" if store else "tensor loads", row.warp)
+    number = int(known.moves[int(store), row.warp, 1]) + 1
     known.moves[int(store), row.warp] = column, number
     access = known.accesses.one(column, number, True, row.inst, lane)
     written = _touch(known, cells, lane, row.inst, access, store)
     if not store:
         known.loads[row.warp, row.inst] = number
-        if not written:
+        if not written and row.inst in known.facts.doubted:
+            registers.lose(known, row, row.lanes.tolist())
+        elif not written:
             _unwritten(known, row.inst, lane, "reads")
+            known.doubts.add(row.inst)
 
 
 @meaning("tcgen05.wait::ld", compiled=WAIT_LOADS)
@@ -159,7 +184,9 @@ def fence_before(known: Knowledge, row: Row) -> None:
 @meaning("tcgen05.fence::after_thread_sync")
 def fence_after(known: Knowledge, row: Row) -> None:
     """The thread's next operations on tensor memory are ordered after what barriers and waits have passed on."""
-    known.acquired[row.warp] = Acquired(known.clocks.table[SEEN, row.lanes, : known.clocks.used].max(axis=0))
+    acquired = Acquired(known.clocks.seen(row.lanes))
+    known.acquired[row.warp] = acquired
+    known.acquired_at[row.warp] = acquired.where, len(acquired.values)
 
 
 @meaning("wgmma.mma_async")

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.knowledge import BITS, READ, SYNC, WRITTEN, Knowledge, Row, meaning
+from warpwright.vgpu.checks.knowledge import BAR, PROXY, READ, SYNC, WRITTEN, Knowledge, meaning
 from warpwright.vgpu.checks.lifetime import check_entry
 from warpwright.vgpu.checks.meanings import registers as register_state
 from warpwright.vgpu.checks.meanings.strong import note_locks, strong_access, synchronise
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
-from warpwright.vgpu.checks.missing import BETWEEN, EQUAL_REGISTERS, UNWRITTEN
+from warpwright.vgpu.checks.missing import BETWEEN, EQUAL_REGISTERS, UNFENCED, UNWRITTEN
 from warpwright.vgpu.checks.order.access_kinds import WEAK, fence_of, is_strong
-from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, Named
+from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier
 from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, Clock, Lanes, join, slice_of
+from warpwright.vgpu.checks.row import BITS, Row
 from warpwright.vgpu.checks.rules import EVIDENCE
 from warpwright.vgpu.jit.sync import BAR_ARRIVE
 from warpwright.vgpu.program.program import Inst
@@ -137,7 +138,7 @@ def _note_remote(known: Knowledge, row: Row, places: Lanes, lanes: Lanes) -> Non
         known.remote_uses[int(ranks[i]), row.inst, int(lanes[i])] = int(known.clocks.now(lanes[i : i + 1])[0])
 
 
-@meaning("fence.proxy.async")
+@meaning("fence.proxy.async", compiled=PROXY)
 def fence_proxy(known: Knowledge, row: Row) -> None:
     space = known.insts[row.inst]["space"]
     if known.globals.fences and not space.startswith("shared"):
@@ -146,17 +147,18 @@ def fence_proxy(known: Knowledge, row: Row) -> None:
         known.clocks.tick(row.lanes)
         return
     lanes, copies = row.lanes.tolist(), known.columns.get("copies")
-    known.late_fences.update(dict.fromkeys(lanes, known.clocks.snapshot(row.warp)))
     for lane in lanes if known.shared_flags.own else ():
         known.shared_flags.fence_proxy(lane)
-    columns = np.array([copies.get(lane, lane) for lane in lanes], np.int64) if copies else None
-    known.clocks.fence_proxy(row.lanes, columns)
+    if copies:
+        known.clocks.show(row.lanes, np.array([copies.get(lane, lane) for lane in lanes], np.int64))
+    known.proxy_fences.execute(row.lanes)
 
 
 @meaning("fence.mbarrier_init")
 def fence_init(known: Knowledge, row: Row) -> None:
     """The lanes' initialisations are released, for a relaxed arrival too, and the async proxy sees them."""
-    known.clocks.fence_proxy(row.lanes)
+    known.clocks.show(row.lanes, row.lanes)
+    known.clocks.tick(row.lanes)
     for lane in row.lanes.tolist():
         clock = known.clocks.blank()
         clock[:, lane] = known.clocks.table[SEEN, lane, lane]
@@ -190,25 +192,21 @@ def warp_sync(known: Knowledge, row: Row) -> None:
 
 @meaning(
     "bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync", "bar.arrive", "bar.cta.arrive", "barrier.arrive",
-    "barrier.cta.arrive", "bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red",
+    "barrier.cta.arrive", "bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red", compiled=BAR,
 )  # fmt: skip
 def named(known: Knowledge, row: Row) -> None:
-    rank, live = row.warp // known.cluster.per_cta, int(known.live[row.warp]).bit_count()
-    if (rank, row.a) not in known.named:
-        known.named[rank, row.a] = Named(known.clocks.column())
-    bar = known.named[rank, row.a]
-    bar.count = row.b & 0xFFFF_FFFF
-    waits = row.b >> 32 & 0xFF != BAR_ARRIVE
-    unknown = bar.arrive(known.clocks, row.lanes, live, waits, row.inst)
+    rank, lane = row.warp // known.cluster.per_cta, int(row.lanes[0])
+    bar = known.named.at(rank, row.a)
+    unknown = bar.unknown_arrival(lane)
     if unknown is not None:
         first = known.step("arrives in the round before", unknown.inst, unknown.lane)
-        second = known.step("arrives", row.inst, int(row.lanes[0]))
         known.find(
             "barrier-count",
-            (first, second),
+            (first, known.step("arrives", row.inst, lane)),
             f"nothing orders the arrival after the end of the last round of barrier {row.a}",
         )
-    bar.settle(known.clocks, bar.count or known.running_threads(rank))
+    live, waits = int(known.live[row.warp]).bit_count(), row.b >> 32 & 0xFF != BAR_ARRIVE
+    bar.arrive(row.lanes, live, row.b & 0xFFFF_FFFF, known.named.everyone.item(rank), waits, row.inst)
 
 
 @meaning("barrier.cluster.arrive")
@@ -217,6 +215,10 @@ def arrive_cluster(known: Knowledge, row: Row) -> None:
     if "relaxed" in known.insts[row.inst].opcode:
         for lane in row.lanes.tolist():
             clock = join(clock, known.fenced.get(lane))
+        inits = known.accesses.rows["lane"]
+        for mbarrier in known.mbarriers.values():
+            if mbarrier.unfenced < 0 and inits[mbarrier.init] in row.lanes:
+                mbarrier.unfenced = known.whole.phase
     else:
         clock = known.clocks.release(row.lanes)
     known.whole.arrive(known.clocks, row.lanes, clock)
@@ -309,13 +311,16 @@ def _check_parity(known: Knowledge, row: Row) -> None:
 def _live(known: Knowledge, place: int, inst: int, lanes: Lanes) -> Mbarrier | None:
     """Returns the mbarrier at a place. The lanes must know of its initialisation."""
     mbarrier = known.mbarriers.get(place)
-    if mbarrier is not None and not mbarrier.known[slice_of(lanes)].all():
+    if mbarrier is not None and np.count_nonzero(mbarrier.known[slice_of(lanes)]) < len(lanes):
         late = known.accesses.unknown(np.full(len(lanes), mbarrier.init), lanes)
         mbarrier.known[lanes] = ~late
-        for lane in lanes[late].tolist()[:1]:
-            known.find_pair(
-                "mbarrier-init", mbarrier.init, inst, lane, "nothing orders the use after the initialisation"
-            )
+        passed = (mbarrier.unfenced >= 0) & (known.whole.passed[lanes] >= mbarrier.unfenced)
+        for chosen, text, evidence in (
+            (late & ~passed, "nothing orders the use after the initialisation", ""),
+            (late & passed, UNFENCED, EVIDENCE["unfenced"]),
+        ):
+            for lane in lanes[chosen].tolist()[:1]:
+                known.find_pair("mbarrier-init", mbarrier.init, inst, lane, text, evidence)
     return mbarrier
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from warpwright.vgpu.checks.memory.cells import Cells, cells_of
 from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, Clocks
 from warpwright.vgpu.jit.runtime import function
 
-__all__ = ["ATOMIC", "ENGINE", "NEVER", "STRONG_READ", "WRITE", "Accesses", "Acquired", "Ids", "Shadow", "SharedShadow"]
+__all__ = ["ATOMIC", "ENGINE", "NEVER", "STRONG_READ", "WRITE", "Accesses", "Acquired", "Ids", "Repeated", "Shadow",
+           "SharedShadow", "Touch"]  # fmt: skip
 
 NEVER = 1 << 40  # the value of an access that is not complete: no lane knows of it
 Ids = NDArray[np.int64]
@@ -23,6 +25,7 @@ WRITE, ENGINE, ATOMIC = 1, 2, 4  # of an access, for `shadow.ll`
 STRONG_READ = 2  # of ``atomic``
 _ATOMICS_ONLY, _REMEMBER = 8, 16  # only atomic reads before it count; judge nothing
 _NODES, _COUNT = 11, 13  # the words of the frame with the number of nodes, and of accesses
+_UNWRITTEN = 3  # of `shadow_op`: cells may be unwritten
 _FULL, _DONE = 4, 3  # no room for nodes; the bit from which on the number of finished lanes is stored
 _WARP = 32
 
@@ -243,6 +246,35 @@ class Shadow:
         """Store reads, one a cell."""
         for one in dict.fromkeys(ids.tolist()):
             self.read(cells_of(cells[ids == one]), one)
+
+
+Touch = tuple[Shadow, Cells, int, bool]
+
+
+class Repeated:
+    """The accesses of an engine's operation, which is issued many times (`shadow_op`). ``touches``: of each access the
+    shadow, the cells, the flags, and whether all cells must be written."""
+
+    def __init__(self, column: int, inst: int, lane: int, pipe: int, touches: Sequence[Touch]) -> None:
+        self.accesses, self.cells = touches[0][0].accesses, [cells for _, cells, _, _ in touches]
+        self.acquired: Acquired | None = None
+        words = [column, inst, lane, pipe, 0, 0, len(touches)]
+        for shadow, cells, flags, written in touches:
+            words += [shadow.where, cells.where, cells.count, flags, 1 if written else _UNWRITTEN]
+        self._words = np.array(words, np.int64)
+        self.where = self._words.ctypes.data
+        self._enter = function("shadow_op")
+
+    def enter(self, value: int, acquired: Acquired | None = None) -> int:
+        """Store the operation, which is over with ``value`` of its column. Returns the number of the access, -1 if it
+        is unordered with another one, or reads what is not written; then nothing is stored."""
+        if acquired is not self.acquired and acquired is not None:
+            self.acquired = acquired
+            self._words[4:6] = acquired.where, len(acquired.values)
+        self.accesses.make_room(1)
+        self.accesses.update_frame()
+        found: int = self._enter(self.where, value, _ATOMICS_ONLY if self.accesses.atomics else 0)
+        return found - 1
 
 
 class SharedShadow(Shadow):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,10 +30,10 @@ from warpwright.vgpu.jit.lanes import bits_of
 from warpwright.vgpu.jit.warpgroup import immediates, left_registers
 from warpwright.vgpu.jit.wmma import access_bytes
 from warpwright.vgpu.machine.fabric import ClusterFabric
-from warpwright.vgpu.program.operation import HEAD_WORDS, box_count
+from warpwright.vgpu.program.operation import box_count
 from warpwright.vgpu.program.program import Inst
 
-__all__ = ["BARRIER_BYTES", "COPIES", "Footprints"]
+__all__ = ["BARRIER_BYTES", "COPIES", "Footprints", "TensorCells"]
 
 LANES_A_CELL = 16  # of tensor memory: what its instructions take, they take 16 lanes at a time
 BARRIER_BYTES = 8
@@ -61,11 +61,9 @@ class Footprints:
         self.stride = cluster.shared_stride
         self.shared_bytes = cluster.ranks * cluster.shared_stride
         self.shared_cells = self.shared_bytes // self.cell
-        self.tensor_ops: dict[tuple[int, ...], TensorCells] = {}
+        self.of_ops: dict[tuple[str, int], tuple[Any, Op]] = {}
         self.wgmmas: dict[tuple[int, ...], list[Cells]] = {}
         self.quarters: dict[tuple[int, int, int], Cells] = {}
-        self.written: dict[tuple[int, ...], list[Cells]] = {}
-        self.signalled: dict[tuple[int, ...], list[int]] = {}
         self.tensor_cells = cluster.ranks * COLUMNS * (LANES // LANES_A_CELL) if cluster.launch.has_tmem else 0
 
     def of_lanes(self, places: Ids, lanes: Lanes, nbytes: int) -> tuple[Ids, Lanes]:
@@ -84,8 +82,19 @@ class Footprints:
         """Returns CTA and offset of an address operand."""
         return locate(self.cluster, op, op[name], "place")
 
+    def _once(self, make: Callable[[Op], Any], op: Op) -> Any:
+        """Returns what a function returns for an operation; for the same object, what it has returned."""
+        key = make.__name__, id(op)
+        if key not in self.of_ops:
+            self.of_ops[key] = make(op), op  # as long as the operation is here, no other one has its number
+        return self.of_ops[key][0]
+
     def reads(self, op: Op) -> list[Cells]:
         """Returns the cells of shared memory that a copy reads."""
+        found: list[Cells] = self._once(self._reads, op)
+        return found
+
+    def _reads(self, op: Op) -> list[Cells]:
         if "src_mem" not in op or op.inst["src"] == "global":
             return []
         if "map" in op:
@@ -94,17 +103,8 @@ class Footprints:
 
     def writes(self, op: Op) -> list[Cells]:
         """Returns the cells of shared memory that a copy writes, for each CTA that it delivers to, in order."""
-        key = self._key(op)
-        if key not in self.written:
-            self.written[key] = self._writes(op)
-        return self.written[key]
-
-    def _key(self, op: Op) -> tuple[int, ...]:
-        """Returns what the target of a copy depends on: its words but the coordinates, and its tensor map."""
-        words, coords = op.key, op.inst.columns.get("coords", range(0))
-        first, end = HEAD_WORDS + coords.start, HEAD_WORDS + coords.stop
-        number = (self.cluster.map_numbers or {}).get(op.number, -1)
-        return number, *words[:first], *words[end:]
+        found: list[Cells] = self._once(self._writes, op)
+        return found
 
     def _writes(self, op: Op) -> list[Cells]:
         name, nbytes = self._target(op)
@@ -115,11 +115,12 @@ class Footprints:
 
     def barriers(self, op: Op) -> list[int]:
         """Returns the places of the mbarriers that a copy to shared memory completes on, or a commit arrives at."""
-        key = self._key(op)
-        if key not in self.signalled:
-            rank, offset = barrier(self.cluster, op, op["mbar"])
-            self.signalled[key] = [each * self.stride + offset for each in self._receivers(op, rank)]
-        return self.signalled[key]
+        found: list[int] = self._once(self._barriers, op)
+        return found
+
+    def _barriers(self, op: Op) -> list[int]:
+        rank, offset = barrier(self.cluster, op, op["mbar"])
+        return [each * self.stride + offset for each in self._receivers(op, rank)]
 
     def _target(self, op: Op) -> tuple[str, int]:
         """Returns the operand of the destination in shared memory, and the bytes that each CTA gets."""
@@ -160,11 +161,8 @@ class Footprints:
         return geometry(self.cluster.tensor_map(op, op["map"]).map)
 
     def of_tensor_op(self, op: Op) -> TensorCells:
-        """Returns the cells of an instruction, cached by its words: a ring of stages repeats them."""
-        found = self.tensor_ops.get(op.key)
-        if found is None:
-            found = self._cells_of_mma(op) if "idesc" in op else self._cells_of_copy(op)
-            self.tensor_ops[op.key] = found
+        """Returns the cells of an instruction of the tensor core."""
+        found: TensorCells = self._once(self._cells_of_mma if "idesc" in op else self._cells_of_copy, op)
         return found
 
     def _cells_of_copy(self, op: Op) -> TensorCells:

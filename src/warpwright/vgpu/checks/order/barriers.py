@@ -8,17 +8,20 @@ byte is outstanding. Named barriers (9.7.13.1) release all threads of a round at
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, join, slice_of
+from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, join, mask_of, slice_of
+from warpwright.vgpu.jit.runtime import function
 
-__all__ = ["Arrival", "Mbarrier", "Named", "Operation", "Whole"]
+__all__ = ["Arrival", "Mbarrier", "NamedBarriers", "Operation", "RemoteArrival", "Whole"]
 
 _REMEMBERED = 32  # operations of a phase
+_NAMED = 16  # barriers of a CTA
+_TABLE, _CLOCK, _COUNT = 4, 5, 12  # words of a named barrier: the table of the open round, its clock, what it expects
 
 
 @dataclass(slots=True)
@@ -52,7 +55,8 @@ class Mbarrier:
     know of the initialisation, ``seen_async``: lanes through which the async proxy sees it; both only grow.
     ``arrivals``: the last arrivals of lanes in the open phase, ``last_arrivals``: in the phase before.
     ``witnesses``: for a lane, columns and values of which none was reached before its wait: who knows one of them knows
-    of the wait. ``issued``: what lanes knew when they issued the commits that arrived in the open phase.
+    of the wait. ``issued``: what lanes knew when they issued the commits that arrived in the open phase. ``unfenced``:
+    the phase of the cluster's barrier in which the initialising lane arrived without a release, -1 if it did not.
     """
 
     def __init__(self, column: int, place: int, init: int, expected: int, lanes: int) -> None:
@@ -75,6 +79,7 @@ class Mbarrier:
         self.last_arrivals: dict[int, Arrival] = {}
         self.witnesses: dict[int, list[tuple[Lanes, Lanes]]] = {}
         self.issued: NDArray[np.uint32] | None = None
+        self.unfenced = -1
 
     def arrive(self, clocks: Clocks, clock: Clock | None, count: int, expect: int, complete: int) -> bool:
         """Count an operation. Returns whether it ends the phase."""
@@ -125,28 +130,33 @@ class Mbarrier:
 
     def commit(self, knows: NDArray[np.uint32]) -> None:
         """A commit arrives that a lane issued when it knew this."""
-        if self.issued is None or len(self.issued) < len(knows):
-            self.issued, knows = knows, knows[:0] if self.issued is None else self.issued
-        self.issued = self.issued.copy()
-        self.issued[: len(knows)] = np.maximum(self.issued[: len(knows)], knows)
+        less, more = sorted((knows[:0] if self.issued is None else self.issued, knows), key=len)
+        self.issued = more
+        if len(less):
+            self.issued = more.copy()
+            self.issued[: len(less)] = np.maximum(more[: len(less)], less)
 
     def overtaken(self) -> list[tuple[bool, int]]:
         """Returns a lane that saw the end of the phase before the last, where the end of the last does not know it, nor
         what caused the end; before it, whether of all such lanes a lane of their warp is known to have left the same
         wait. Empty if there is none."""
-        before, issued, self.issued = np.flatnonzero(self.saw == self.phase - 1), self.issued, None
+        before, issued, self.issued = (self.saw == self.phase - 1).nonzero()[0], self.issued, None
         if self.last is None or not len(before):
             return []
-        last = self.last[GENERIC]
+        last, waited = self.last[GENERIC], self.waited[before]
+        late = last[before] < waited
+        if not np.count_nonzero(late):
+            return []
         if issued is not None:
             last, width = last.copy(), min(len(last), len(issued))
             last[:width] = np.maximum(last[:width], issued[:width])
-        late = last[before] < self.waited[before]
-        left = {(lane // 32, int(self.wait_inst[lane])) for lane in before[~late].tolist()}
-        found = [lane for lane in before[late].tolist() if not self._is_witnessed(lane, last)]
+            late = last[before] < waited
+        found = [lane for lane in before[late].tolist() if not self.is_witnessed(lane, last)]
+        left = {(lane // 32, int(self.wait_inst[lane])) for lane in before.tolist() if lane not in found}
         return sorted(((lane // 32, int(self.wait_inst[lane])) in left, lane) for lane in found)[:1]
 
-    def _is_witnessed(self, lane: int, knows: NDArray[np.uint32]) -> bool:
+    def is_witnessed(self, lane: int, knows: NDArray[np.uint32]) -> bool:
+        """Returns whether this knowledge includes the lane's wait, by a collective of its warp or by a commit."""
         for columns, values in self.witnesses.get(lane, ()):
             inside = columns < len(knows)
             if (knows[columns[inside]] >= values[inside]).any():
@@ -154,61 +164,88 @@ class Mbarrier:
         return False
 
 
-@dataclass(slots=True)
+class RemoteArrival(NamedTuple):
+    """An arrival of an engine of another CTA on an mbarrier: the phase that it counts for, the instruction, the CTA,
+    and of a commit its lane, else -1; ``number``: of the operation, in the order of issue."""
+
+    mbarrier: Mbarrier
+    phase: int
+    inst: int
+    cta: int
+    lane: int
+    number: int
+
+
 class Named:
-    """A named barrier: how many ``rounds`` are over, which ``column`` counts; and of the open round the threads
-    expected (0: all of the CTA) and arrived, the lanes that wait, and what all of them know. A warp arrives when all
-    its live lanes have; ``parts`` counts the lanes of warps that arrive in parts. ``arrivals`` by lane,
-    ``last_arrivals``: those of the round before."""
+    """A named barrier of a CTA (`named.ll`), whose lanes begin at ``first``. A warp arrives when all its live lanes
+    have."""
 
-    column: int
-    rounds: int = 0
-    count: int = 0
-    arrived: int = 0
-    parts: dict[int, int] = field(default_factory=dict)
-    waiting: list[Lanes] = field(default_factory=list)
-    clock: Clock | None = None
-    arrivals: dict[int, Arrival] = field(default_factory=dict)
-    last_arrivals: dict[int, Arrival] = field(default_factory=dict)
+    def __init__(self, clocks: Clocks, first: int, lanes: int) -> None:
+        self.clocks, self.first = clocks, first
+        self._unknown, self._arrive, self._settle = (
+            function(f"bar_{name}") for name in ("unknown", "arrive", "settle")
+        )
+        self._arrivals = np.zeros((2, lanes, 3), np.int64)
+        self._warps = np.zeros((2, lanes // 32), np.int32)
+        tables = [self._arrivals.ctypes.data, lanes, first, *(each.ctypes.data for each in self._warps)]
+        self._words = np.array([clocks.column(), 0, 0, 0, 0, 0, 0, *tables, 0], np.int64)
+        self.where = self._words.ctypes.data
+        self._clock = clocks.blank()
+        self.make_room()
 
-    def arrive(self, clocks: Clocks, lanes: Lanes, live: int, waits: bool, inst: int) -> Arrival | None:
-        """Lanes of a warp with ``live`` lanes arrive. Returns an arrival of the round before that they need not know
-        of: their own arrival may count for that round."""
-        lane = int(lanes[0])
-        unknown = self._unknown_arrival(clocks.table[GENERIC, lane])
-        self.arrivals[lane] = Arrival(inst, lane, int(clocks.own[lane]))
-        self.clock = clocks.release_into(self.clock, lanes)
-        if waits:
-            self.waiting.append(lanes)
-        warp = lane // 32
-        arrived = self.parts.pop(warp, 0) + len(lanes)
-        if arrived < live:
-            self.parts[warp] = arrived
-        else:
-            self.arrived += 32
-        return unknown
+    def make_room(self) -> None:
+        """Let the clock have all columns that there are now."""
+        if self._words[_CLOCK] == 0 or self._clock.shape[1] < self.clocks.width:
+            self._clock = self.clocks.widened(self._clock)
+            self._words[_CLOCK : _CLOCK + 2] = self._clock.ctypes.data, self._clock.shape[1]
 
-    def _unknown_arrival(self, knows: NDArray[np.uint32]) -> Arrival | None:
-        if knows[self.column] >= self.rounds:
+    def unknown_arrival(self, lane: int) -> Arrival | None:
+        """Returns an arrival of the round before that a lane need not know of: its own may count for that round."""
+        at = self._unknown(self.clocks.address, self.where, lane) - 1
+        if at < 0:
             return None
-        return next((each for lane, each in self.last_arrivals.items() if knows[lane] < each.value), None)
+        value, inst, _ = self._arrivals[1 - self._words[_TABLE], at].tolist()
+        return Arrival(inst, self.first + at, value)
 
-    def settle(self, clocks: Clocks, everyone: int) -> None:
-        """If the round is complete, the lanes that waited learn what all know. ``everyone``: threads of the CTA's warps
-        that have not exited."""
-        if self.clock is None or self.arrived < (self.count or everyone):
-            return
-        self.rounds += 1
-        self.clock[GENERIC, self.column] = self.rounds
-        for each in self.waiting:
-            clocks.acquire(each, self.clock)
-        self.arrived, self.waiting, self.clock = 0, [], None
-        self.last_arrivals, self.arrivals = self.arrivals, {}
+    def arrive(self, lanes: Lanes, live: int, count: int, everyone: int, waits: bool, inst: int) -> None:
+        """Lanes of a warp with ``live`` lanes arrive in a round of ``count`` threads, 0 for all of the CTA.
+        ``everyone``: threads of the CTA's warps that have not exited."""
+        self._words[_COUNT] = count
+        self.make_room()
+        self._arrive(self.clocks.address, self.where, *mask_of(lanes), live, everyone, waits, inst)
+
+    def settle(self, everyone: int) -> None:
+        """If the round is complete, the lanes that waited learn what all know."""
+        self._settle(self.clocks.address, self.where, everyone)
+
+
+class NamedBarriers:
+    """The named barriers of a cluster that were used. ``table``: host addresses of 16 a CTA; ``everyone``: threads of
+    each CTA's warps that have not exited."""
+
+    def __init__(self, clocks: Clocks, ranks: int) -> None:
+        self.clocks = clocks
+        self.used: dict[tuple[int, int], Named] = {}
+        self.table = np.zeros((ranks, _NAMED), np.int64)
+        self.everyone = np.full(ranks, clocks.lanes // ranks)
+
+    def at(self, rank: int, number: int) -> Named:
+        """Returns a barrier of a CTA. The machine refuses numbers that do not exist."""
+        if (rank, number) not in self.used:
+            lanes = self.clocks.lanes // len(self.table)
+            self.used[rank, number] = Named(self.clocks, rank * lanes, lanes)
+            self.table[rank, number : number + 1] = self.used[rank, number].where
+        return self.used[rank, number]
+
+    def settle(self) -> None:
+        """Complete the rounds that waited only for threads that have exited."""
+        for (rank, _), bar in self.used.items():
+            bar.settle(self.everyone.item(rank))
 
 
 class Whole:
     """The barrier of the cluster: lanes wait for the phase that they arrived in. A phase ends when all ``live`` lanes,
-    which have not exited, have arrived (``here``)."""
+    which have not exited, have arrived (``here``). ``passed``: the last phase that each lane has waited for."""
 
     def __init__(self, lanes: int) -> None:
         self.live = np.ones(lanes, np.bool_)
@@ -217,6 +254,7 @@ class Whole:
         self.open: Clock | None = None
         self.ended: dict[int, Clock] = {}
         self.owed = np.zeros(lanes, np.int64)
+        self.passed = np.full(lanes, -1, np.int64)
         self.waiting: list[tuple[int, Lanes]] = []
 
     def arrive(self, clocks: Clocks, lanes: Lanes, clock: Clock | None) -> None:
@@ -232,6 +270,7 @@ class Whole:
 
     def wait(self, clocks: Clocks, lanes: Lanes) -> None:
         phase = int(self.owed[lanes[0]])
+        self.passed[lanes] = phase
         if phase in self.ended:
             clocks.acquire(lanes, self.ended[phase])
         elif phase == self.phase:

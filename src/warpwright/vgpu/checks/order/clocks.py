@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.jit.runtime import function
 
-__all__ = ["GENERIC", "SEEN", "Clock", "Clocks", "Lanes", "Snapshot", "join", "slice_of"]
+__all__ = ["GENERIC", "SEEN", "Clock", "Clocks", "Lanes", "Snapshot", "join", "mask_of", "slice_of"]
 
 GENERIC, SEEN = 0, 1  # what a lane knows; what the async proxy sees of it
 _SPARE = 256
@@ -47,8 +47,8 @@ class Snapshot(NamedTuple):
 
 class Clocks:
     """``table[GENERIC, lane]`` is what a lane knows, ``table[SEEN, lane]`` what the async proxy sees through it: what
-    lanes had done at their last proxy fences (PTX ISA 9.1 section 8.9.4, causality order). ``own`` and ``own_seen`` are
-    views of each lane's entry for itself. ``alike``: the rows of a warp differ at most in the columns of its lanes, as
+    lanes had done at their last proxy fences (PTX ISA 9.1 section 8.9.4, causality order). ``own`` is a
+    view of each lane's entry for itself. ``alike``: the rows of a warp differ at most in the columns of its lanes, as
     after a barrier that all its lanes waited for; what the lanes do together is then done once (`clocks.ll`).
     Lanes that an operation takes are lanes of one warp, in order; ``address`` is that of the words of `clocks.ll`."""
 
@@ -68,7 +68,7 @@ class Clocks:
     def _place(self, table: NDArray[np.uint32]) -> None:
         self.table = table
         self.where = table.ctypes.data, table.shape[2], table.shape[1] * table.shape[2]
-        self.own, self.own_seen = (plane.reshape(-1)[:: table.shape[2] + 1] for plane in table)
+        self.own = table[GENERIC].reshape(-1)[:: table.shape[2] + 1]
         self._room = np.empty((2, table.shape[2]), np.uint32)
         self._words[:] = *self.where, self.alike.ctypes.data, self._room.ctypes.data, self.width
 
@@ -100,7 +100,7 @@ class Clocks:
 
     def tick(self, lanes: Lanes) -> None:
         """What the lanes do from now on is not part of what others have learned of them."""
-        self._tick(self.address, *_mask(lanes))
+        self._tick(self.address, *mask_of(lanes))
 
     def of(self, lane: int) -> Clock:
         """Returns what a lane knows: that is over before the operation that the lane issues now is complete. What the
@@ -112,44 +112,50 @@ class Clocks:
     def release(self, lanes: Lanes) -> Clock:
         """Returns what the lanes know together. What they do from now on is not part of it."""
         clock = self.blank()
-        self._release(self.address, *_mask(lanes), _address_of(clock), self.width)
-        return clock
-
-    def release_into(self, clock: Clock | None, lanes: Lanes) -> Clock:
-        """Returns what a clock and the lanes know together. The clock may be changed."""
-        if clock is None or clock.shape[1] < self.width:
-            known = self.release(lanes)
-            return known if clock is None else join(known, clock)
-        self._release(self.address, *_mask(lanes), _address_of(clock), clock.shape[1])
+        self._release(self.address, *mask_of(lanes), _address_of(clock), self.width)
         return clock
 
     def sync(self, lanes: Lanes) -> None:
         """The lanes learn what each of them knows."""
-        self._sync(self.address, *_mask(lanes))
+        self._sync(self.address, *mask_of(lanes))
 
     def acquire(self, lanes: Lanes, clock: Clock) -> None:
         """The lanes learn what a clock knows."""
-        self._acquire(self.address, *_mask(lanes), _address_of(clock), clock.shape[1])
+        self._acquire(self.address, *mask_of(lanes), _address_of(clock), clock.shape[1])
 
-    def fence_proxy(self, lanes: Lanes, columns: Lanes | None = None) -> None:
-        """The async proxy sees what the lanes have done themselves, also that which ``columns`` count, one each. What
-        other lanes have done it sees only if those fenced before the barrier between."""
-        where = slice_of(lanes)
-        self.own_seen[where] = self.own[where]
-        if columns is not None:
-            self.alike[lanes[0] // _WARP] = False
-            self.table[SEEN, lanes, columns] = self.table[GENERIC, lanes, columns]
-        self.tick(lanes)
+    def show(self, lanes: Lanes, columns: Lanes) -> None:
+        """The async proxy sees what the lanes have done that ``columns`` count, one each."""
+        self.alike[lanes[0] // _WARP] = False
+        self.table[SEEN, lanes, columns] = self.table[GENERIC, lanes, columns]
 
     def reach(self, lanes: Lanes, column: int, value: int) -> None:
         """The lanes know that a column has reached a value."""
-        self._reach(self.address, *_mask(lanes), column, value)
+        self._reach(self.address, *mask_of(lanes), column, value)
 
     def pass_on(self, lanes: Lanes, columns: Lanes) -> None:
         """Other lanes may see, through barriers, what these lanes know of some columns (of tensor memory)."""
+        if self._are_alike(lanes):
+            clock = self.blank()
+            clock[SEEN, columns] = self.table[GENERIC, lanes[0], columns]
+            return self.acquire(lanes, clock)
         self.alike[lanes[0] // _WARP] &= len(lanes) == _WARP
         rows = np.ix_(lanes, columns)
         self.table[SEEN][rows] = np.maximum(self.table[SEEN][rows], self.table[GENERIC][rows])
+
+    def seen(self, lanes: Lanes) -> NDArray[np.uint32]:
+        """Returns what the async proxy sees through lanes."""
+        table = self.table[SEEN, :, : self.used]
+        if not self._are_alike(lanes):
+            most: NDArray[np.uint32] = table[lanes].max(axis=0)
+            return most
+        own = slice_of(lanes)
+        found: NDArray[np.uint32] = table[lanes[0]].copy()
+        found[own] = table[own, own].max(axis=0)
+        return found
+
+    def _are_alike(self, lanes: Lanes) -> bool:
+        """Returns whether lanes are a warp whose rows differ at most in the columns of its lanes."""
+        return len(lanes) == _WARP and bool(self.alike[lanes[0] // _WARP])
 
     def see(self, lane: int, column: int, value: int) -> None:
         """The async proxy sees through a lane that a column has reached a value."""
@@ -166,8 +172,8 @@ class Clocks:
 
 def slice_of(lanes: Lanes) -> slice | Lanes:
     """Returns an index of the lanes, a slice for one lane and for a warp: NumPy is faster with slices."""
-    first, count = int(lanes[0]), len(lanes)
-    return slice(first, first + count) if count in (1, _WARP) else lanes
+    first, count = lanes.item(0), len(lanes)
+    return slice(first, first + count) if count == 1 or count == _WARP else lanes
 
 
 def _address_of(clock: Clock) -> int:
@@ -175,9 +181,9 @@ def _address_of(clock: Clock) -> int:
     return addressof(c_char.from_buffer(clock.data))
 
 
-def _mask(lanes: Lanes) -> tuple[int, int]:
+def mask_of(lanes: Lanes) -> tuple[int, int]:
     """Returns the first lane of the lanes' warp, and the lanes among those of the warp."""
-    lane, count = int(lanes[0]), len(lanes)
+    lane, count = lanes.item(0), len(lanes)
     if count == _WARP:
         return lane, _WHOLE
     inside = lane % _WARP
@@ -192,6 +198,8 @@ def join(a: Clock | None, b: Clock | None) -> Clock | None:
     """Returns what two clocks know together."""
     if a is None or b is None:
         return b if a is None else a
+    if a.shape == b.shape:
+        return np.maximum(a, b)
     if a.shape[1] < b.shape[1]:
         a, b = b, a
     joined = a.copy()

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from warpwright.vgpu.checks.findings import Finding
 from warpwright.vgpu.checks.knowledge import Knowledge
+from warpwright.vgpu.checks.missing import phase_text
 from warpwright.vgpu.checks.rules import RULES
 from warpwright.vgpu.checks.stuck.blocked import hang_of
 from warpwright.vgpu.checks.stuck.graph import Edge, Graph
@@ -121,15 +122,11 @@ def _lacks(known: Knowledge, graph: Graph, wait: Wait) -> str:
         text = waits_for(known.cluster, wait.lanes[0] // 32, wait.lanes[0] % 32)
         return text.removeprefix("waits at ").removeprefix("waits for ")
     _, pending, expected, nbytes = fields(known.cluster, *divmod(wait.target, known.cluster.shared_stride))
-    parts = [f"{pending} of {expected} arrivals"] if pending else []
-    parts += [f"{nbytes:,} bytes"] if nbytes > 0 else []
     mbarrier = known.mbarriers.get(wait.target)
     phase = f"phase {mbarrier.phase}" if mbarrier else "its phase"
-    more = [f"has {-nbytes:,} bytes too many"] * (nbytes < 0)
     arrived = [each.inst for each in mbarrier.operations if each.count] if mbarrier else []
     had = f" after {', '.join(graph.at(inst) for inst in dict.fromkeys(arrived))}" if arrived else ""
-    states = [f"lacks {' and '.join(parts)}{had}"] * bool(parts)
-    return f"{graph.name(wait.target)}: {phase} {', and '.join(states + more)}"
+    return f"{graph.name(wait.target)}: {phase} {phase_text(pending, expected, nbytes, had)}"
 
 
 def _missing_arrivals(known: Knowledge, graph: Graph, wait: Wait) -> str:

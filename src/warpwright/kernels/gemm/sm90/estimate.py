@@ -1,0 +1,73 @@
+"""The time of a configuration of the Hopper GEMM for a problem, to compare configurations by.
+
+Clusters run in rounds. In a round every CTA multiplies the k-blocks of a tile, 128 bytes of K each, as fast as its
+tensor core or L2 allows; device memory is read meanwhile. The constants are a least-squares fit to 2,015 launches of 17
+configurations on one H200 (116 problems with M above 128, L2 cold); the error of a launch is 12 % (root mean square).
+What counts is the order: the fastest configuration by this formula takes 1.026 times as long as the measured fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import hypot
+
+from warpwright.kernels.gemm.sm90.configs import ATOM_BYTES, CONFIGS, Config
+
+__all__ = ["candidates", "estimate_us"]
+
+LAUNCH_US = 4.8
+BLOCK_US = 1.82e-5  # of the tensor core, for each element of a tile and k-block
+NARROW = 64, 1.6  # columns of a tile whose wgmmas wait for shared memory, and how much longer they take
+STORE_US = 6.9e-5  # of the epilogue, for each element of a tile
+ROWS = 960.0  # rows of 128 bytes that L2 sends to each SM in a microsecond
+SECTORS = 32  # bytes; a row of a k-block that does not begin at a sector touches two lines and five sectors
+HBM_BYTES = 4.8e6  # a microsecond
+SUM_US, SUM_BYTES = 2.5, 3.0e6  # of the second launch of slices of K: its start, its bytes a microsecond
+FEW_ROWS = 4  # rows of tiles: fewer read B so rarely that it is loaded to be evicted first
+
+
+def candidates(m: int, k: int, in_bytes: int, *, slices: bool) -> Iterator[Config]:
+    """Yields the configurations that can be the fastest for more than 128 rows of A; ``slices``: also with slices of K.
+
+    Of two that differ in cache hints or multicast alone, the alignment of K and the rows of tiles decide.
+    """
+    aligned = k * in_bytes % ATOM_BYTES == 0
+    for name, config in CONFIGS.items():
+        whole = config.slices == config.split == 1 and not config.rotate
+        few = aligned and -(-m // config.tile[0]) <= FEW_ROWS
+        if bool(config.promoted) != (in_bytes == 1) or not (whole or (slices and config.slices > 1)):
+            continue
+        if whole and name in PAIRED and bool(config.once) != few:
+            continue
+        if aligned and name == "64x128 pair":
+            continue
+        yield config
+
+
+PAIRED = {name for name in CONFIGS for plain in CONFIGS if f"{plain} stream" == name or f"{name} stream" == plain}
+
+
+def estimate_us(config: Config, m: int, n: int, k: int, in_bytes: int, *, batches: int, sms: int) -> float:
+    """Returns the microseconds of D (m, n) = A (m, k) · B (n, k)ᵀ, ``batches`` times, on a device of ``sms`` SMs."""
+    (rows, columns), share = config.tile, config.share
+    parts = batches * config.slices
+    clusters = parts * _pieces(_pieces(m, rows), share[0]) * _pieces(_pieces(n, columns), share[1])
+    rounds = _pieces(clusters, max(1, sms // config.cluster))
+    blocks = _pieces(_pieces(k * in_bytes, ATOM_BYTES), config.slices)
+    crossing = _crossing(k * in_bytes)
+    sent = (rows / share[1] + columns / share[0]) * crossing / ROWS
+    multiplied = rows * columns * BLOCK_US * (NARROW[1] if columns <= NARROW[0] else 1.0)
+    round_us = blocks * max(multiplied, sent) + rows * columns * STORE_US
+    moved = (m + n) * k * in_bytes * crossing**0.5 + 2 * m * n
+    added = SUM_US + parts * m * n * 4 / SUM_BYTES if config.slices > 1 else 0.0
+    return LAUNCH_US + hypot(rounds * round_us, batches * moved / HBM_BYTES) + added
+
+
+def _pieces(extent: int, piece: int) -> int:
+    return -(-extent // piece)
+
+
+def _crossing(row_bytes: int) -> float:
+    """L2's work for a row of 128 bytes where rows of an operand are ``row_bytes`` apart, as a multiple of an aligned
+    row's."""
+    return 1.0 if row_bytes % ATOM_BYTES == 0 else 1.3 if row_bytes % SECTORS == 0 else 2.2
