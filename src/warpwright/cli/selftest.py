@@ -54,7 +54,8 @@ def command(device: str, output: Path | None, compare: Path | None, as_json: boo
     else:
         report, asked = _tested(devices.device(device, numerics="hardware"))
         if output is not None:
-            output.write_text(json.dumps({**report, "answers": rules.pack(asked)}, indent=1), encoding="utf-8")
+            full = {**report, "answers": rules.pack(asked)}
+            output.write_text(json.dumps(full, indent=1, default=lambda item: item.item()), encoding="utf-8")
     if as_json:
         emit(report)
     else:
