@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 
 import pytest
@@ -31,11 +32,65 @@ def test_every_figure_has_a_source(name: str) -> None:
     assert set(device.source) == figures
 
 
-@pytest.mark.parametrize(("name", "flop_a_clock"), [("b200", 8192), ("gb200", 8192), ("h200", 4096), ("rtx5090", 512)])
-def test_peak_is_what_the_tensor_cores_do_in_a_clock(name: str, flop_a_clock: int) -> None:
+@pytest.mark.parametrize("name", targets.DEVICES)
+def test_peak_is_what_the_tensor_cores_do_in_a_clock(name: str) -> None:
+    """The source of a peak says how many FLOP an SM does in a clock, and at which clock; the clock exceeds the maximum
+    only where the maximum is assumed."""
     device = targets.device(name)
-    at_full_clock = device.sms * flop_a_clock * device.clock_mhz * 1e6 / 1e12
-    assert 0.85 * at_full_clock < device.bf16_tflops <= 1.06 * at_full_clock
+    found = re.search(r"(\d+) FLOP a clock and SM at (\d+) MHz", device.source["bf16_tflops"])
+    assert found
+    flop, mhz = map(int, found.groups())
+    assert device.sms * flop * mhz * 1e-6 == pytest.approx(device.bf16_tflops, rel=1e-3)
+    assert flop == targets.timing_of(name).mma_flops
+    assert 0.9 * device.clock_mhz < mhz <= device.clock_mhz or device.source["clock_mhz"].startswith("assumed")
+
+
+@pytest.mark.parametrize("name", targets.DEVICES)
+def test_the_sms_of_a_device_are_those_of_its_gpcs(name: str) -> None:
+    assert sum(targets.timing_of(name).gpcs) == targets.device(name).sms
+
+
+@pytest.mark.parametrize("name", targets.DEVICES)
+def test_the_bandwidth_is_that_of_a_memory_bus(name: str) -> None:
+    """No more than 8 stacks of HBM3e (1 TB/s) or 512 bits of GDDR7 at 28 Gbit/s, nor less than half of that."""
+    device = targets.device(name)
+    most = 1792.0 if device.limits.family == "consumer blackwell" else 8000.0
+    assert most / 4 <= device.hbm_gbps <= most
+
+
+@pytest.mark.parametrize("name", targets.DEVICES)
+def test_each_device_is_nearest_to_itself(name: str) -> None:
+    device = targets.device(name)
+    assert targets.nearest(device.arch, device.sms, device.hbm_gbps) is device
+
+
+def test_a_chip_that_is_not_in_the_table_is_like_one_of_its_family() -> None:
+    assert targets.nearest("sm_90a", 132, 4022.8).name == "gh200"
+    assert targets.nearest("sm_120a", 188, 1597.0).name == "rtx_pro_6000"
+    assert targets.nearest("sm_100a", 140, 8000.0).name == "b200"
+
+
+@pytest.mark.parametrize(
+    ("arch", "target", "runs"),
+    [
+        ("sm_90a", "sm_90a", True),
+        ("sm_90a", "sm_90", True),
+        ("sm_90a", "sm_80", True),
+        ("sm_90a", "sm_100a", False),
+        ("sm_90a", "sm_100", False),
+        ("sm_100a", "sm_90a", False),
+        ("sm_100a", "sm_90", True),
+        ("sm_103a", "sm_100f", True),
+        ("sm_103a", "sm_100a", False),
+        ("sm_103a", "sm_101f", False),
+        ("sm_100a", "sm_103f", False),
+        ("sm_120a", "sm_100f", False),
+        ("sm_120a", "sm_100", True),
+        ("sm_90a", "compute_90", False),
+    ],
+)
+def test_targets_that_a_chip_runs(arch: str, target: str, runs: bool) -> None:
+    assert targets.runs(target, arch) is runs
 
 
 def test_shared_memory_limits() -> None:
@@ -52,8 +107,8 @@ def test_only_datacentre_blackwell_has_tensor_memory() -> None:
 
 
 def test_compute_capabilities() -> None:
-    found = {name: targets.device(name).capability for name in ("h200", "b200", "rtx5090")}
-    assert found == {"h200": (9, 0), "b200": (10, 0), "rtx5090": (12, 0)}
+    found = {name: targets.device(name).capability for name in ("h200", "b200", "b300", "rtx5090")}
+    assert found == {"h200": (9, 0), "b200": (10, 0), "b300": (10, 3), "rtx5090": (12, 0)}
 
 
 def test_clusters_lie_in_one_gpc() -> None:
@@ -69,7 +124,10 @@ def test_ctas_that_fit_on_an_sm(threads: int, smem: int, ctas: int) -> None:
 def test_unknown_names() -> None:
     with pytest.raises(UsageError) as caught:
         targets.device("b100")
-    assert str(caught.value) == "given device 'b100'; expected one of b200, gb200, h200, rtx5090"
+    assert str(caught.value) == (
+        "given device 'b100'; expected one of b200, gb200, b300, gb300, h200, h100, h100_pcie, h20, gh200, rtx5090, "
+        "rtx5080, rtx5070ti, rtx_pro_6000"
+    )
     with pytest.raises(UsageError) as caught:
         targets.arch("sm_70")
     assert str(caught.value).startswith("given target 'sm_70'; expected one of sm_90, sm_90a, sm_100")

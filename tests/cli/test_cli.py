@@ -16,6 +16,7 @@ from warpwright import UnsupportedInstruction
 from warpwright.cli import main, matmul_runs
 from warpwright.cuda.driver import NO_GPU
 from warpwright.errors import Deadlock, LimitReached, UsageError
+from warpwright.targets import DEVICES
 
 ERRORS = ["max_err", "mean_err", "cos_sim", "max_ulp", "verified", "wall_s"]
 PREDICTED = ["time_us", "tflops", "tensor", "wasted", "ctas_per_sm", "parts_us", "largest_loss", "main_stall"]
@@ -49,14 +50,25 @@ def saved(tmp_path: Path) -> dict[str, Path]:
     return paths
 
 
-def test_devices_lists_the_four() -> None:
+def test_devices_lists_the_virtual_boards() -> None:
     rows = result_of("devices")
     assert [(row["name"], row["target"], row["sms"]) for row in rows] == [
         ("b200", "sm_100a", 148),
         ("gb200", "sm_100a", 152),
+        ("b300", "sm_103a", 148),
+        ("gb300", "sm_103a", 152),
         ("h200", "sm_90a", 132),
+        ("h100", "sm_90a", 132),
+        ("h100_pcie", "sm_90a", 114),
+        ("h20", "sm_90a", 78),
+        ("gh200", "sm_90a", 132),
         ("rtx5090", "sm_120a", 170),
+        ("rtx5080", "sm_120a", 84),
+        ("rtx5070ti", "sm_120a", 70),
+        ("rtx_pro_6000", "sm_120a", 188),
     ]
+    assert rows[2]["source"]["sms"] == "device query (QuickRunCUDA)"
+    assert "QuickRunCUDA" not in run("devices").stdout
 
 
 def test_ladder_has_the_rows_that_were_asked_for() -> None:
@@ -177,12 +189,12 @@ def test_a_missing_file_is_refused(saved: dict[str, Path], tmp_path: Path) -> No
 
 
 def test_an_unknown_device_is_refused() -> None:
-    status, message = error_of("flow", "--device", "b300")
+    status, message = error_of("flow", "--device", "b400")
     assert status == 2
-    assert message == "given device 'b300'; expected one of b200, gb200, h200, rtx5090, cuda"
+    assert message == f"given device 'b400'; expected one of {', '.join(DEVICES)}, cuda"
 
 
-@pytest.mark.parametrize("command", ["ladder", "flow"])
+@pytest.mark.parametrize("command", ["ladder", "flow", "selftest"])
 def test_cuda_on_a_machine_without_it_is_one_line(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> None:
         raise UsageError(NO_GPU.format(reason="this machine has no CUDA driver"))

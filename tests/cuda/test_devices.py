@@ -15,7 +15,7 @@ import warpwright as ww
 from warpwright import cuda
 from warpwright.arrays.device import DeviceArray
 from warpwright.cuda import driver
-from warpwright.cuda.device import check_grid, check_kernel
+from warpwright.cuda.device import check_grid, check_kernel, spec_of
 from warpwright.lang import Global, f32, kernel
 from warpwright.run import devices
 from warpwright.targets import DEVICES
@@ -82,25 +82,30 @@ def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, initialise: Any, reason:
     assert cuda.devices() == ()
 
 
-@pytest.mark.parametrize(
-    ("arch", "target", "runs"),
-    [
-        ("sm_90a", "sm_90a", True),
-        ("sm_90a", "sm_90", True),
-        ("sm_90a", "sm_80", True),
-        ("sm_90a", "sm_100a", False),
-        ("sm_90a", "sm_100", False),
-        ("sm_100a", "sm_90a", False),
-        ("sm_100a", "sm_90", True),
-        ("sm_103a", "sm_100f", True),
-        ("sm_103a", "sm_100a", False),
-        ("sm_120a", "sm_100f", False),
-        ("sm_120a", "sm_100", True),
-        ("sm_90a", "compute_90", False),
-    ],
-)
-def test_targets_that_a_chip_runs(arch: str, target: str, runs: bool) -> None:
-    assert cuda.supports(arch, target) is runs
+FIGURES = {
+    "COMPUTE_CAPABILITY_MAJOR": 12,
+    "COMPUTE_CAPABILITY_MINOR": 0,
+    "MULTIPROCESSOR_COUNT": 188,
+    "CLOCK_RATE": 2_617_000,
+    "MEMORY_CLOCK_RATE": 14_001_000,
+    "GLOBAL_MEMORY_BUS_WIDTH": 512,
+    "L2_CACHE_SIZE": 128 * 1024**2,
+}
+
+
+def test_the_peak_of_a_gpu_is_that_of_the_board_it_is_most_like() -> None:
+    """An RTX PRO 6000 sums in float32 at twice the rate an SM of a GeForce board of its architecture."""
+    fine = SimpleNamespace(value=0, name="CUDA_SUCCESS")
+    bindings = SimpleNamespace(
+        CUdevice_attribute=SimpleNamespace(**{f"CU_DEVICE_ATTRIBUTE_{name}": name for name in FIGURES}),
+        cuDeviceGet=lambda ordinal: (fine, ordinal),
+        cuDeviceGetName=lambda size, handle: (fine, b"NVIDIA RTX PRO 6000\0\0"),
+        cuDeviceTotalMem=lambda handle: (fine, 96 * 1024**3),
+        cuDeviceGetAttribute=lambda name, handle: (fine, FIGURES[name]),
+    )
+    spec = spec_of(bindings, 0)
+    assert (spec.name, spec.arch, spec.bf16_tflops, spec.hbm_gbps) == ("NVIDIA RTX PRO 6000", "sm_120a", 503.8, 1792.1)
+    assert spec.source["bf16_tflops"] == "192512 FLOP a clock at 2617 MHz, as rtx_pro_6000"
 
 
 def real(ordinal: int, chip: str) -> Any:
@@ -115,6 +120,8 @@ def test_the_first_gpu_that_runs_the_target_is_chosen(monkeypatch: pytest.Monkey
     assert devices.resolve(None, "sm_90a").name == "cuda:0"
     assert devices.resolve(None, "sm_100a").name == "cuda:1"
     assert devices.resolve(None, "sm_120a").name == "rtx5090"
+    assert devices.resolve(None, "sm_103a").name == "b300"
+    assert devices.resolve(None, "sm_100f", virtual=True).name == "b200"
     assert devices.resolve(None).name == "cuda:0"
     assert devices.resolve(None, "sm_90a", virtual=True).name == "h200"
     assert devices.resolve("h200", "sm_90a").name == "h200"

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import warpwright as ww
-from tests.conformance import texts
 from tests.gpu.kernels import COLUMNS, ROWS, THREADS, copy, large, ranks, saxpy
 from tests.run.test_pointers import KERNELS, record
 from warpwright import cuda
@@ -19,6 +18,7 @@ from warpwright.errors import LaunchError
 from warpwright.kernels.gemm import sm90
 from warpwright.run.devices import resolve
 from warpwright.run.launch import entry_point
+from warpwright.selftest.probes import texts
 from warpwright.types import bf16
 
 N = 1000

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.conformance.probes import PROBES, REFUSALS, Probe, answers, golden
-from tests.conformance.record import record
-from tests.conformance.test_probes import differing
+import warpwright as ww
+from tests.conformance.golden import golden
+from tests.conformance.test_probes import RECORDED
+from warpwright.selftest.answers import answers, differences
+from warpwright.selftest.ask import collect
+from warpwright.selftest.probes import REFUSALS, Probe
 
 
-@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
+@pytest.mark.parametrize("probe", RECORDED, ids=lambda probe: probe.name)
 def test_the_gpu_answers_as_recorded(probe: Probe) -> None:
-    assert not differing(answers(probe, "cuda"), golden(probe))
+    assert not differences(golden(probe), answers(probe.cases(), ww.device("cuda"))[0])
 
 
 @pytest.mark.parametrize("probe", REFUSALS, ids=lambda probe: probe.name)
-def test_the_gpu_refuses_as_recorded(probe: Probe, tmp_path: Path) -> None:
-    assert record(probe.name, tmp_path, ["--device", "cuda"]) == 0
-    assert not differing(golden(probe, tmp_path), golden(probe))
+def test_the_gpu_refuses_as_recorded(probe: Probe) -> None:
+    found, failures = collect(probe, "cuda")
+    assert not failures and not differences(golden(probe), found)

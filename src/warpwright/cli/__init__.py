@@ -31,7 +31,20 @@ __all__ = ["main", "run"]
 
 FINDING, USAGE, INCOMPLETE = 1, 2, 3
 CLOSED = 1  # with which click and rich exit if the reader of the output has closed the pipe
-COMMANDS = ("attention", "bench", "check", "devices", "flow", "ladder", "matmul", "profile", "ptx", "run", "tune")
+COMMANDS = (
+    "attention",
+    "bench",
+    "check",
+    "devices",
+    "flow",
+    "ladder",
+    "matmul",
+    "profile",
+    "ptx",
+    "run",
+    "selftest",
+    "tune",
+)
 
 
 class Commands(click.Group):

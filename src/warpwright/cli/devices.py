@@ -17,14 +17,14 @@ __all__ = ["command"]
 @click.command("devices")
 @json_option
 def command(as_json: bool) -> None:
-    """List the devices and their limits."""
+    """List the devices and their limits; with --json also the source of each figure."""
     real = [_row(gpu.name, gpu.spec.name, gpu.spec) for gpu in cuda.devices()]
     rows = real + [_row(name, "virtual", spec) for name, spec in targets.DEVICES.items()]
     if as_json:
         emit(rows)
     else:
-        kinds = {} if real else {"kind"}  # all are virtual
-        shown = [{key: value for key, value in row.items() if key not in kinds} for row in rows]
+        hidden = {"source"} if real else {"source", "kind"}  # without a real GPU all are virtual
+        shown = [{key: value for key, value in row.items() if key not in hidden} for row in rows]
         show(
             table(shown, "" if real else "virtual devices"),
             f"[dim]Without --device, kernels run on {resolve(None).name}.[/dim]",
@@ -44,4 +44,5 @@ def _row(name: str, kind: str, spec: targets.Device) -> dict[str, Any]:
         "l2_mb": round(spec.l2_bytes / 1e6),
         "smem_block_bytes": spec.smem_per_block,
         "tmem_columns": spec.tensor_memory_columns,
+        "source": dict(spec.source),
     }

@@ -16,19 +16,19 @@ from warpwright.cli.ladder_table import Step, Steps, beside_published, level_tab
 from warpwright.cli.problems import is_number
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
-from warpwright.kernels.gemm import sm90, sm100
+from warpwright.kernels.gemm import sm100
 from warpwright.ops.matmul import trials
+from warpwright.ops.matmul.plan import LADDERS
 from warpwright.report.figure import check_path
 from warpwright.report.ladder import draw_ladder
 from warpwright.report.tables import table
 from warpwright.run import devices
+from warpwright.targets import kernels_of
 
-__all__ = ["command", "timing"]
+__all__ = ["choose_steps", "command", "ladder_of", "measure_levels", "timing"]
 
 SIZE, REAL_SIZE = 1024, 4096
 MOST = 100  # numbers of a range
-
-LADDERS: dict[str, Mapping[int, Step]] = {"sm_100a": sm100.LEVELS, "sm_90a": sm90.LEVELS}
 
 
 @click.group("ladder", invoke_without_command=True, subcommand_metavar="[attention]")
@@ -84,7 +84,7 @@ def command(
     real = isinstance(target, cuda.Device)
     extent = size or (REAL_SIZE if real else SIZE)
     if isinstance(target, cuda.Device):
-        rows = _measure_levels(target, chosen, extent, rounds, seed)
+        rows = measure_levels(target, chosen, extent, rounds, seed)
     else:
         rows = predict_levels(target, chosen, extent, seed, fast, sustained)
     if plot is not None:
@@ -102,7 +102,7 @@ def command(
 command.add_command(attention_ladder.command)
 
 
-def _measure_levels(target: cuda.Device, steps: Steps, size: int, rounds: int, seed: int) -> list[dict[str, Any]]:
+def measure_levels(target: cuda.Device, steps: Steps, size: int, rounds: int, seed: int) -> list[dict[str, Any]]:
     """Returns a row for each configuration, measured on a real GPU."""
     configs = {f"level {level}, stages {step.stages}": step for level, step in steps}
     with progress(len(steps) + 1) as describe:
@@ -147,7 +147,7 @@ def choose_steps(device: Device, levels: str | None, stages: str | None, improve
 
 def ladder_of(device: Device) -> Mapping[int, Step]:
     """Returns the levels of a device's GEMM ladder. Raises UsageError for a target without one."""
-    found = LADDERS.get(device.spec.arch)
+    found = LADDERS.get(kernels_of(device.spec.arch))
     if found is None:
         raise UsageError(
             f"no GEMM ladder for {device.spec.name} ({device.spec.arch}); expected --device b200, gb200, h200 or cuda"

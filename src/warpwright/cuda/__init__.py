@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from warpwright.cuda.device import Device, device, devices, supports
+from warpwright.cuda.device import Device, device, devices
 from warpwright.cuda.function import Function, Launch
 from warpwright.cuda.tensor_map import MovableMap, encode, encode_fields
 from warpwright.cuda.timing import Times, measure, medians, sustained_seconds, times
@@ -22,7 +22,6 @@ __all__ = [
     "encode_fields",
     "measure",
     "medians",
-    "supports",
     "sustained_seconds",
     "times",
 ]

@@ -21,10 +21,9 @@ from warpwright.gpu import Dim3, LaunchResult
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx import nodes
 
-__all__ = ["Device", "device", "devices", "supports"]
+__all__ = ["Device", "device", "devices"]
 
 MAX_FUNCTIONS = 256  # loaded kernels of a device, least recently added first out
-BF16_FLOP_A_CLOCK = {"hopper": 4096, "blackwell": 8192, "consumer blackwell": 512}
 
 
 def device(name: str = "cuda") -> Device:
@@ -49,22 +48,6 @@ def devices() -> tuple[Device, ...]:
     count = call(bindings.cuDeviceGetCount())
     archs = {ordinal: arch_of(bindings, ordinal) for ordinal in range(count)}
     return tuple(open_device(ordinal) for ordinal, arch in archs.items() if arch in targets.ARCHS)
-
-
-def supports(arch: str, target: str) -> bool:
-    """Returns whether a GPU of ``arch`` (``"sm_90a"``) runs code for ``target``.
-
-    PTX ISA 9.1 section 11.1.2: a target with ``a`` runs on that architecture only, a target with ``f`` on later
-    architectures of its family, a target without suffix on every later architecture.
-    """
-    parts = re.fullmatch(r"sm_(\d+)(\d)([af]?)", target)
-    if not parts:
-        return False
-    own = int(arch[3:].rstrip("af"))
-    wanted, kind = int(parts[1] + parts[2]), parts[3]
-    if kind == "a":
-        return own == wanted
-    return wanted <= own and (not kind or own // 10 == wanted // 10)
 
 
 @functools.cache
@@ -201,7 +184,7 @@ def check_grid(grid: Dim3, cluster: Dim3) -> None:
 def check_kernel(device: Device, module: nodes.Module, entry: str, block: Dim3, cluster: Dim3, smem: int) -> None:
     """Raises LaunchError, with the numbers that the driver's errors omit, for a target or size of no such GPU."""
     spec, target = device.spec, module.target[0]
-    if not supports(spec.arch, target):
+    if not targets.runs(target, spec.arch):
         raise LaunchError(f"kernel {entry} is for {target}; device {device.name} is {spec.arch}: compile it for that.")
     limit = spec.max_threads_per_block
     if prod(block) > limit:
@@ -240,7 +223,9 @@ def spec_of(bindings: Any, ordinal: int) -> targets.Device:
         )
     query = functools.partial(attribute, bindings, ordinal)
     sms, clock = query("MULTIPROCESSOR_COUNT"), query("CLOCK_RATE")
-    flop = BF16_FLOP_A_CLOCK[targets.ARCHS[arch].family] * sms
+    gbps = round(2 * query("MEMORY_CLOCK_RATE") * query("GLOBAL_MEMORY_BUS_WIDTH") / 8e6, 1)
+    alike = targets.nearest(arch, sms, gbps).name
+    flop = round(targets.timing_of(alike).mma_flops) * sms
     return targets.Device(
         name=name,
         arch=arch,
@@ -248,11 +233,11 @@ def spec_of(bindings: Any, ordinal: int) -> targets.Device:
         clock_mhz=clock // 1000,
         bf16_tflops=round(flop * clock / 1e9, 1),
         hbm_bytes=int(call(bindings.cuDeviceTotalMem(handle))),
-        hbm_gbps=round(2 * query("MEMORY_CLOCK_RATE") * query("GLOBAL_MEMORY_BUS_WIDTH") / 8e6, 1),
+        hbm_gbps=gbps,
         l2_bytes=query("L2_CACHE_SIZE"),
         source=dict.fromkeys(("sms", "clock_mhz", "hbm_bytes", "l2_bytes"), "device query")
         | {
-            "bf16_tflops": f"{flop} FLOP a clock at {clock // 1000} MHz",
+            "bf16_tflops": f"{flop} FLOP a clock at {clock // 1000} MHz, as {alike}",
             "hbm_gbps": "nominal from memory clock and width",
         },
     )

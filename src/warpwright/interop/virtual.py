@@ -26,7 +26,7 @@ def virtual(name: str = "b200", *, check: bool = False, profile: bool = False) -
     """Run kernels of Triton, Gluon, CuTe DSL, cuda.core and CuPy on a virtual GPU inside the context:
     ``with virtual("h200"): f(x)``.
 
-    ``name`` is one of ``b200``, ``gb200`` (sm_100a), ``h200`` (sm_90a) and ``rtx5090`` (sm_120a). Tensors are torch's
+    ``name`` is one of ``warpwright devices``, such as ``b200`` (sm_100a), ``h200`` or ``rtx5090``. Tensors are torch's
     on the CPU; ``from_dlpack`` of CuTe DSL takes arrays of NumPy too. torch's device "cuda" is the CPU inside the
     context, so programs that name it run unmodified, and so do libraries such as FlashAttention-4 and QuACK, which run
     on CuTe DSL; both remember the GPU of the process, so a process that calls them has one device. A CUDA graph of

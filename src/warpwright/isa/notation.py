@@ -34,6 +34,7 @@ from itertools import takewhile
 
 from warpwright.isa.sets import SETS, TAILS
 from warpwright.isa.traits import Traits, traits_of
+from warpwright.targets import FAMILIES
 
 __all__ = ["UNKNOWN", "Form", "Match", "Modifier", "Operand", "Places", "Spelling", "forms", "supports"]
 
@@ -279,12 +280,6 @@ def _fill(modifiers: tuple[Modifier, ...], words: tuple[str, ...]) -> tuple[dict
     return slots, words
 
 
-_FAMILIES = {
-    "sm_100f": frozenset({"sm_100a", "sm_100f", "sm_103a", "sm_103f"}),
-    "sm_120f": frozenset({"sm_120a", "sm_120f", "sm_121a", "sm_121f"}),
-}
-
-
 def supports(targets: tuple[str, ...], arch: str) -> bool:
     """Whether a tuple of target predicates includes ``arch`` (``"sm_100a"``)."""
     return any(_includes(target, arch) for target in targets)
@@ -295,7 +290,7 @@ def _includes(target: str, arch: str) -> bool:
         return True
     if target.endswith("+"):
         return int(re.sub(r"\D", "", arch)) >= int(target[3:-1])
-    return arch == target or arch in _FAMILIES.get(target, ())
+    return arch == target or arch in FAMILIES.get(target, ())
 
 
 def forms(issued_by: str, completes_by: str, table: str) -> tuple[Form, ...]:

@@ -22,7 +22,7 @@ from warpwright.lang.convert import bitcast, cvt
 from warpwright.lang.expr import Expr
 from warpwright.lang.scope import Scope, register_class
 from warpwright.ptx import nodes
-from warpwright.targets import ARCHS
+from warpwright.targets import ARCHS, FAMILIES
 from warpwright.types import Scalar, pred, u32
 
 __all__ = ["Trace", "Traced", "addr", "current"]
@@ -292,14 +292,12 @@ def _out_of_scope(value: Expr, here: Scope) -> str:
     )
 
 
-_FAMILIES = {"sm_100f": ("sm_100a", "sm_100f", "sm_103a"), "sm_110f": ("sm_110a",), "sm_120f": ("sm_120a", "sm_120f")}
-
-
 def _target_list(targets: tuple[str, ...]) -> str:
     """Returns target predicates as text: ``sm_100a, sm_100f or sm_103a``."""
     names: list[str] = []
     for target in targets:
-        names += _FAMILIES.get(target, (f"{target[:-1]} or later",) if target.endswith("+") else (target,))
+        family = [name for name in FAMILIES.get(target, ()) if name in ARCHS]
+        names += family or [f"{target[:-1]} or later" if target.endswith("+") else target]
     *most, last = dict.fromkeys(names)
     return f"{', '.join(most)} or {last}" if most else last
 

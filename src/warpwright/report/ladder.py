@@ -11,7 +11,7 @@ from typing import Any
 from warpwright.report.figure import GREY, INK, PAINT, RULE, canvas, save
 from warpwright.report.format import percent
 from warpwright.report.published import CUBLAS
-from warpwright.targets import Device
+from warpwright.targets import Device, kernels_of
 
 __all__ = ["Level", "draw_ladder"]
 
@@ -42,7 +42,7 @@ def draw_ladder(levels: Sequence[Level], size: int, device: Device, path: Path, 
     and that of a Blackwell device also cuBLAS's.
     """
     height = TOP + ROW * len(levels) + BOTTOM
-    blackwell = device.arch == "sm_100a"
+    blackwell = kernels_of(device.arch) == "sm_100a"
     with canvas(WIDTH, height) as figure:
         wide = WIDTH - LEFT - RIGHT
         axes = figure.add_axes((LEFT / WIDTH, BOTTOM / height, wide / WIDTH, ROW * len(levels) / height))

@@ -32,6 +32,7 @@ HEADINGS = {
     "memory_gb": "DRAM\nGB",
     "n": "N",
     "sms": "SMs",
+    "predicted_us": "predicted µs",
     "smem_block_bytes": "SMEM\nbytes",
     "tflops": "TFLOPS",
     "time_us": "time µs",

@@ -20,7 +20,7 @@ from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.reference import attention, slack
 from warpwright.kernels.reference import accumulation_slack, ulp
 
-__all__ = ["Verdict", "judge", "judge_attention"]
+__all__ = ["Verdict", "judge", "judge_attention", "judge_values"]
 
 Array = NDArray[Any]
 
@@ -70,6 +70,13 @@ def judge(result: Array, a: Array, b: Array) -> Verdict:
             exact = a[rows].astype(np.float64) @ b_exact
             slack = accumulation_slack(a[rows], b.T)
             _add_block(sums, result[rows], exact, slack)
+    return _verdict(sums, result.size)
+
+
+def judge_values(result: Array, exact: Array, slack: Array) -> Verdict:
+    """Compare ``result`` with float64 values; ``slack`` is the largest error of each before it is rounded."""
+    sums = _Sums()
+    _add_block(sums, result, exact, slack)
     return _verdict(sums, result.size)
 
 

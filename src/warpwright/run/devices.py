@@ -11,13 +11,14 @@ from warpwright.gpu import Device
 __all__ = ["DEFAULT", "Device", "check_device", "device", "resolve"]
 
 DEFAULT = "b200"
-FOR_FAMILY = {"hopper": "h200", "blackwell": "b200", "consumer blackwell": "rtx5090"}
 
 
 def device(name: str = DEFAULT, *, numerics: str = "exact") -> Device:
-    """Returns a GPU: ``cuda`` or ``cuda:1`` is a real GPU; ``b200`` and ``gb200`` (sm_100a), ``h200`` (sm_90a) and
-    ``rtx5090`` (sm_120a) are virtual GPUs. ``numerics`` selects how the tensor cores of a virtual GPU round sums:
-    ``"exact"`` or ``"hardware"``, see `launch`; a real GPU ignores it.
+    """Returns a GPU: ``cuda`` or ``cuda:1`` is a real GPU; the names of ``warpwright devices``, such as ``b200``
+    (sm_100a), ``b300`` (sm_103a), ``h200`` (sm_90a) and ``rtx5090`` (sm_120a), are virtual GPUs.
+
+    ``numerics`` selects how the tensor cores of a virtual GPU round sums: ``"exact"`` or ``"hardware"``, see `launch`;
+    a real GPU ignores it.
 
     Raises UsageError for any other name, and for ``cuda`` without a GPU or without the package cuda-core.
     """
@@ -35,11 +36,17 @@ def resolve(given: Device | str | None, target: str = "", *, virtual: bool = Fal
     the virtual GPU of that target; without a target ``b200``."""
     if given is not None:
         return device(given) if isinstance(given, str) else check_device(given)
-    real = [] if virtual else [gpu for gpu in cuda.devices() if not target or cuda.supports(gpu.spec.arch, target)]
+    real = [] if virtual else [gpu for gpu in cuda.devices() if not target or targets.runs(target, gpu.spec.arch)]
     if real:
         return real[0]
     arch = targets.ARCHS.get(target)
-    return device(FOR_FAMILY[arch.family] if arch else DEFAULT)
+    return device(_first(arch) if arch else DEFAULT)
+
+
+def _first(arch: targets.Arch) -> str:
+    """Returns the name of the first virtual GPU of the family that runs code for ``arch``."""
+    known = (spec for spec in targets.DEVICES.values() if spec.limits.family == arch.family)
+    return next(spec.name for spec in known if targets.runs(arch.name, spec.arch))
 
 
 def check_device(given: Any) -> Device:

@@ -7,11 +7,25 @@ the constants of the timing model for a device. Every figure names its source.
 from __future__ import annotations
 
 from warpwright.errors import UsageError
-from warpwright.targets.archs import ARCHS, Arch, runs
-from warpwright.targets.devices import DEVICES, Device
+from warpwright.targets.archs import ARCHS, FAMILIES, Arch, kernels_of, runs
+from warpwright.targets.devices import DEVICES, Device, nearest
 from warpwright.targets.timing import TIMINGS, Timing
 
-__all__ = ["ARCHS", "DEVICES", "TIMINGS", "Arch", "Device", "Timing", "arch", "device", "runs", "timing_of"]
+__all__ = [
+    "ARCHS",
+    "DEVICES",
+    "FAMILIES",
+    "TIMINGS",
+    "Arch",
+    "Device",
+    "Timing",
+    "arch",
+    "device",
+    "kernels_of",
+    "nearest",
+    "runs",
+    "timing_of",
+]
 
 
 def arch(name: str) -> Arch:

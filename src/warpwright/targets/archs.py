@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ARCHS", "PTX_VERSIONS", "Arch", "runs"]
+__all__ = ["ARCHS", "FAMILIES", "PTX_VERSIONS", "Arch", "kernels_of", "runs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,28 @@ class Arch:
         return min(self.max_ctas_per_sm, self.max_threads_per_sm // threads, self.smem_per_sm // max(1, smem))
 
 
+# The targets that run the code of a family (PTX ISA 9.1 section 11.1.2).
+FAMILIES = {
+    "sm_100f": ("sm_100a", "sm_100f", "sm_103a", "sm_103f"),
+    "sm_103f": ("sm_103a", "sm_103f"),
+    "sm_110f": ("sm_110a", "sm_110f"),
+    "sm_120f": ("sm_120a", "sm_120f", "sm_121a", "sm_121f"),
+}
+
+
+KERNELS = {"sm_103a": "sm_100a"}  # targets that run another target's kernels, compiled for themselves
+
+
+def kernels_of(arch: str) -> str:
+    """Returns the target whose kernels a chip of ``arch`` runs, compiled for its own: sm_100a for sm_103a."""
+    return KERNELS.get(arch, arch)
+
+
 def runs(target: str, arch: str) -> bool:
-    """Returns whether a chip of ``arch`` runs PTX for ``target``: its own, its family's, and plain ones up to its own
-    number."""
-    number = arch.rstrip("af")
-    return target in (arch, f"{number}f") or (target[3:].isdigit() and int(target[3:]) <= int(number[3:]))
+    """Returns whether a chip of ``arch`` (``"sm_90a"``) runs PTX for ``target``: its own, its family's, and plain ones
+    up to its own number."""
+    plain = target[3:].isdigit() and int(target[3:]) <= int(arch[3:].rstrip("af"))
+    return plain or arch in FAMILIES.get(target, (target,))
 
 
 def _hopper(name: str, version: str) -> Arch:

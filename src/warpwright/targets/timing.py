@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+from warpwright.targets.devices import DEVICES
 
 __all__ = ["TIMINGS", "UNITS", "Timing"]
 
@@ -491,4 +494,69 @@ _RTX5090 = replace(
     },
 )
 
-TIMINGS = {"b200": _B200, "gb200": replace(_B200, gpcs=(18, 20) * 4), "h200": _H200, "rtx5090": _RTX5090}
+# Boards of the same chips: what differs from the device whose constants are taken, each with its source. Of the highest
+# clock follow `droop_top` and, without a figure, `tensor_mhz`, in the proportion of the highest clocks.
+_SHEET, _RTX = "published: NVIDIA data sheet", "published: NVIDIA RTX Blackwell white paper"
+_GPCS = "assumed: its SMs over its GPCs"
+_ULTRA = {
+    "slots": (
+        {**_SLOTS, "mufu": 4.0},
+        "published: NVIDIA Blackwell Ultra: twice the exponentials; others as on the B200",
+    ),
+    "hbm_share": (0.935, "published: 7.17 of 7.67 TB/s (QuickRunCUDA)"),
+}
+
+
+def _board(name: str, base: Timing, of: str, **facts: tuple[Any, str]) -> Timing:
+    """Returns the constants of the device ``name``: those of ``base``, the device ``of``, and ``facts``."""
+    scale, text = DEVICES[name].clock_mhz / DEVICES[of].clock_mhz, f"assumed: as {of}'s, by the highest clocks"
+    facts = {key: (round(getattr(base, key) * scale), text) for key in ("droop_top", "tensor_mhz")} | facts
+    source = _assumed(base.source) | {key: text for key, (_, text) in facts.items()}
+    return replace(base, source=source, **{key: value for key, (value, _) in facts.items()})
+
+
+def _consumer(name: str, gpcs: tuple[int, ...], l2: float, watts: float, **facts: tuple[Any, str]) -> Timing:
+    """Returns the constants of an RTX board; ``l2`` is its share of the L2 bandwidth of an RTX 5090."""
+    l2_bytes = round(_RTX5090.l2_bytes * l2), "assumed: rtx5090's, in the proportion of the sizes of L2"
+    power = watts, _RTX
+    return _board(name, _RTX5090, "rtx5090", gpcs=(gpcs, _GPCS), l2_bytes=l2_bytes, sustained_watts=power, **facts)
+
+
+TIMINGS = {
+    "b200": _B200,
+    "gb200": replace(_B200, gpcs=(18, 20) * 4),
+    "b300": _board("b300", _B200, "b200", sustained_watts=(1100.0, _SHEET), **_ULTRA),
+    "gb300": _board("gb300", _B200, "b200", gpcs=((18, 20) * 4, _GPCS), sustained_watts=(1400.0, _SHEET), **_ULTRA),
+    "h200": _H200,
+    "h100": _board("h100", _H200, "h200"),
+    "h100_pcie": _board(
+        "h100_pcie",
+        _H200,
+        "h200",
+        gpcs=((16, 16, 16, 14, 14, 14, 12, 12), _GPCS),
+        l2_bytes=(4472.0, "published: Luo et al., arXiv 2402.13499"),
+        tensor_mhz=(1620.0, "published: the clock of the data sheet's peak"),
+        sustained_watts=(350.0, _SHEET),
+    ),
+    "h20": _board(
+        "h20",
+        _H200,
+        "h200",
+        gpcs=((10, 10, 10, 10, 10, 10, 10, 8), _GPCS),
+        mma_flops=(1024.0, "published: NVIDIA data sheet, 148 TFLOPS"),
+        slots=({**_SLOTS, "mma": 16.0}, "assumed: as measured on the H200; mma from mma_flops"),
+        sustained_watts=(400.0, _SHEET),
+    ),
+    "gh200": _board("gh200", _H200, "h200"),
+    "rtx5090": _RTX5090,
+    "rtx5080": _consumer("rtx5080", (12,) * 7, 2 / 3, 360.0),
+    "rtx5070ti": _consumer("rtx5070ti", (12, 12, 12, 12, 12, 10), 1 / 2, 300.0),
+    "rtx_pro_6000": _consumer(
+        "rtx_pro_6000",
+        (16,) * 10 + (14, 14),
+        4 / 3,
+        600.0,
+        mma_flops=(1024.0, "published: NVIDIA RTX Blackwell PRO white paper, float32 sums"),
+        slots=({**_SLOTS, "mma": 16.0}, "assumed: as measured on the H200; mma from mma_flops"),
+    ),
+}

@@ -14,6 +14,7 @@ import warpwright as ww
 from warpwright.errors import PrecisionWarning, UsageError
 from warpwright.kernels.gemm import sm90, sm100
 from warpwright.report.verdict import judge
+from warpwright.targets import DEVICES
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT16 = np.dtype(np.float16)
@@ -152,7 +153,7 @@ ANY = np.zeros((4, 4), BFLOAT16)
             {"device": "rtx5090"},
             "matmul has no kernel for rtx5090 (sm_120a); expected device='b200', 'gb200', 'h200' or 'cuda'",
         ),
-        (ANY, ANY, {"device": "b1"}, "given device 'b1'; expected one of b200, gb200, h200, rtx5090, cuda"),
+        (ANY, ANY, {"device": "b1"}, f"given device 'b1'; expected one of {', '.join(DEVICES)}, cuda"),
         (
             ANY,
             ANY,

@@ -12,14 +12,15 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import llvmlite.binding as llvm
 import ml_dtypes
 import numpy as np
 
-from tests.vgpu.alu import values
 from warpwright import isa
 from warpwright.ptx import nodes
+from warpwright.selftest.probes import values
 from warpwright.vgpu.jit import alu, bits, compare, convert, floats  # noqa: F401  (importing them registers meanings)
 from warpwright.vgpu.jit.lanes import MEANINGS, Lanes
 from warpwright.vgpu.program.program import Inst, Register
@@ -96,6 +97,14 @@ class Row:
     @property
     def sources(self) -> list[str]:
         return [name for name in self.types if name[1] not in "dpq"]
+
+
+def to_text(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return "[" + ", ".join(to_text(item) for item in value) + "]"
+    if isinstance(value, (np.floating, ml_dtypes.bfloat16)):
+        return float(value).hex()
+    return str(value)
 
 
 def registers(operands: Sequence) -> list[Register]:
@@ -236,10 +245,10 @@ def compare_lanes(row: Row, name: str, file, before, slots, active, expected, in
     good = good.reshape(COUNT, -1).all(axis=1) | ~active
     if not good.all():
         at = int(np.flatnonzero(~good)[0])
-        operands = ", ".join(str(values.to_text(data[at])) for data in inputs)
+        operands = ", ".join(str(to_text(data[at])) for data in inputs)
         raise AssertionError(
             f"{row} in {np.count_nonzero(~good)} lanes, first {at}: {name} of ({operands}) is "
-            f"{values.to_text(got[at])}, expected {values.to_text(expected[at])}"
+            f"{to_text(got[at])}, expected {to_text(expected[at])}"
         )
 
 

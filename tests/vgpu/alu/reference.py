@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from tests.vgpu.alu.values import DTYPES
+from warpwright.selftest.probes.values import DTYPES
 
 # precision in bits, exponents of the smallest and the largest normal number
 FORMATS = {

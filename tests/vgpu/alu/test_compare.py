@@ -7,9 +7,9 @@ import operator
 import numpy as np
 import pytest
 
-from tests.vgpu.alu import values
 from tests.vgpu.alu.harness import Bench, Row, check
 from tests.vgpu.alu.reference import flush
+from warpwright.selftest.probes import values
 
 BASIC = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 UNSIGNED = {"lo": operator.lt, "ls": operator.le, "hi": operator.gt, "hs": operator.ge}

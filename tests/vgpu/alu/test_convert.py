@@ -9,11 +9,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.vgpu.alu import values
 from tests.vgpu.alu.harness import COUNT, Bench, Row, check, emit, emitter, load_lanes, store_lanes
 from tests.vgpu.alu.reference import exact, flush, ftz, relu, round_to, sat
 from warpwright import isa
 from warpwright.errors import UnsupportedInstruction
+from warpwright.selftest.probes import values
 from warpwright.vgpu.program.program import Inst
 
 INTS = [f"{sign}{bits}" for sign in "us" for bits in (8, 16, 32, 64)]

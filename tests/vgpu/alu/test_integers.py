@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.vgpu.alu import values
 from tests.vgpu.alu.harness import COUNT, Bench, Row, check, load_lanes, store_lanes
+from warpwright.selftest.probes import values
 
 O = object  # noqa: E741  (Python's own integers: no width, no overflow)
 

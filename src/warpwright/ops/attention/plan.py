@@ -26,6 +26,7 @@ from warpwright.kernels.attention.sm120 import plan as sm120_plan
 from warpwright.lang.trace import Traced
 from warpwright.ops.binding import Grid, Launch, Plan, Stride, as_strided
 from warpwright.ops.hooks import environment_reader
+from warpwright.targets import kernels_of
 
 __all__ = [
     "COUNTER",
@@ -105,28 +106,29 @@ def choose_kernel(problem: Problem, arch: str, tma: bool | None) -> Choice:
 
     Raises UsageError for a target without a kernel.
     """
-    if arch not in AUTO_ABOVE:
+    own = kernels_of(arch)
+    if own not in AUTO_ABOVE:
         known = ", ".join(AUTO_ABOVE)
         raise UsageError(f"attention has no kernel for {arch}; expected {known}: device='h200', or 'cuda'")
-    above = AUTO_ABOVE[arch]
+    above = AUTO_ABOVE[own]
     use = problem.kv_len > above if tma is None else tma
     why = f"{problem.kv_len} keys are {'more' if use else 'no more'} than {above}"
     why = why if tma is None else f"{SETTING}={int(tma)}"
     if not use:
         return Choice("sm120.attention_cp_async", False, why)
-    return Choice(OWN[arch][0] if arch in OWN else "sm120.attention", True, why)
+    return Choice(OWN[own][0] if own in OWN else "sm120.attention", True, why)
 
 
 @functools.lru_cache(maxsize=1024)
 def choose(problem: Problem, arch: str, sms: int, tma: bool | None, workspace: bool = True) -> Plan:
     """Returns the plan of ``problem`` on a device of ``sms`` SMs; ``workspace``: kernels may take a workspace."""
-    choice, dtype = choose_kernel(problem, arch, tma), types.of_dtype(problem.dtype)
+    choice, dtype, own = choose_kernel(problem, arch, tma), types.of_dtype(problem.dtype), kernels_of(arch)
     if choice.tma and arch == "sm_90a" and workspace and sm90_decode_plan.suits(problem, sms=sms):
         return _split_keys(problem, sms, choice)
-    if choice.tma and arch in OWN:
-        _, planned, kernel_of = OWN[arch]
+    if choice.tma and own in OWN:
+        _, planned, kernel_of = OWN[own]
         found = planned(problem, sms=sms)
-        kernel = kernel_of(found.config).trace(dtype=dtype, bounds=found.bounds)
+        kernel = kernel_of(found.config).trace(arch, dtype=dtype, bounds=found.bounds)
         counted = any(name == "counter" for name, _ in kernel.params)
         words = COUNTER if counted and workspace and found.uneven else None
         return plan_of(problem, choice, kernel, found.grid, found.config, found.scalars, words)

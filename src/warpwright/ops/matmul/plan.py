@@ -24,6 +24,7 @@ from warpwright.ops.matmul import measurements
 __all__ = [
     "DEFAULT_LEVEL",
     "FLOAT8",
+    "LADDERS",
     "PLAIN",
     "SCRATCH",
     "Family",
@@ -47,6 +48,9 @@ FLOAT8 = (np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2))
 Shape = tuple[int, ...]
 Majors = tuple[str, str]
 Level = int | sm90.Config | sm100.Config
+
+
+LADDERS: dict[str, Mapping[int, sm90.Config | sm100.Config]] = {"sm_100a": sm100.LEVELS, "sm_90a": sm90.LEVELS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ FAMILIES = {
 
 def family_of(spec: targets.Device) -> Family:
     """Returns the kernels for a device. Raises UsageError for a target without any."""
-    found = FAMILIES.get(spec.arch)
+    found = FAMILIES.get(targets.kernels_of(spec.arch))
     if found is None:
         raise UsageError(
             f"matmul has no kernel for {spec.name} ({spec.arch}); expected device='b200', 'gb200', 'h200' or 'cuda'"
@@ -102,11 +106,11 @@ def choose(
     K is cut into slices only for single matrices, and only if ``scratch`` memory can be allocated.
     """
     (m, k), (n, _) = extents(a, majors[0]), extents(b, majors[1])
-    if arch == "sm_100a":
+    if targets.kernels_of(arch) == "sm_100a":
         if isinstance(level, sm90.Config):
             raise _foreign_config("sm90", "sm100")
         config = sm100.config_for(DEFAULT_LEVEL if level is None else level, m, n, sms)
-        return plan_sm100(config, a, b, d, sms)
+        return plan_sm100(config, a, b, d, sms, arch)
     if isinstance(level, sm100.Config):
         raise _foreign_config("sm100", "sm90")
     if level is not None:
@@ -125,11 +129,11 @@ def _foreign_config(given: str, expected: str) -> UsageError:
     )
 
 
-def plan_sm100(config: sm100.Config, a: Geometry, b: Geometry, d: Geometry, sms: int) -> Plan:
-    """Returns the plan of ``config``, one launch; D is dense, (M, pitch) with at least N columns."""
+def plan_sm100(config: sm100.Config, a: Geometry, b: Geometry, d: Geometry, sms: int, arch: str) -> Plan:
+    """Returns the plan of ``config`` for ``arch``, one launch; D is dense, (M, pitch) with at least N columns."""
     (m, k), (n, _) = a[0], b[0]
     found = sm100.plan_gemm(config, m, n, round_up(k), out_bytes=d[2].itemsize, sms=sms)
-    kernel = sm100.kernel_of(config).trace(dtype=types.of_dtype(a[2]), out=types.of_dtype(d[2]))
+    kernel = sm100.kernel_of(config).trace(arch, dtype=types.of_dtype(a[2]), out=types.of_dtype(d[2]))
     launch = Launch(kernel, found.grid, ("a", "b", "d", *found.scalars))
     return Plan((launch,), config, l2_promotion=found.l2_promotion)
 

@@ -148,7 +148,7 @@ def plan_of(config: Config, problem: Problem) -> binding.Plan:
     """Returns the plan of ``config``."""
     a, b, d = (binding.geometry(array) for array in problem.arrays.values())
     if isinstance(config, sm100.Config):
-        return plan.plan_sm100(config, a, b, d, problem.device.spec.sms)
+        return plan.plan_sm100(config, a, b, d, problem.device.spec.sms, problem.device.spec.arch)
     return plan.plan_sm90(config, a, b, d, ("k", "k"), problem.device.spec.sms)
 
 

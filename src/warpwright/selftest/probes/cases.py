@@ -1,20 +1,23 @@
-"""The classes of probes and their cases, and the general kernel of most probes."""
+"""A case of a probe, and the general kernel of most probes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["Case", "Probe", "numbered", "sums", "threads_case", "threads_text"]
+__all__ = ["Array", "Case", "everything", "numbered", "sums", "threads_case", "threads_text"]
+
+Array = NDArray[Any]
 
 Dims = int | tuple[int, ...]
 
 
-def everything(answer: np.ndarray) -> np.ndarray:
+def everything(answer: Array) -> Array:
     return answer
 
 
@@ -26,29 +29,21 @@ class Case:
     name: str
     text: str
     args: list[Any]
-    answer: np.ndarray
+    answer: Array
     smem: int = 0
     block: Dims = 128
     cluster: Dims = 1
-    keep: Callable[[np.ndarray], np.ndarray] = everything
+    keep: Callable[[Array], Array] = everything
     grid: Dims = 0
     refused: bool = False
 
 
-@dataclass(frozen=True)
-class Probe:
-    """A family of launches of one rule: ``cases`` yields for each its name, PTX, arguments, and the array to keep."""
-
-    name: str
-    cases: Callable[[], Iterator[Case]]
-
-
-def numbered(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+def numbered(shape: tuple[int, ...], dtype: Any) -> Array:
     """Returns an array of distinct numbers other than 0."""
     return (np.arange(np.prod(shape)) % 60000 + 1).astype(dtype).reshape(shape)
 
 
-def sums(answer: np.ndarray) -> np.ndarray:
+def sums(answer: Array) -> Array:
     """Returns a checksum of each row, for answers that are too large to store."""
     return np.array([crc32(np.ascontiguousarray(row).tobytes()) for row in answer], np.uint32)
 
@@ -130,15 +125,15 @@ def threads_text(
 def threads_case(
     name: str,
     body: str,
-    given: np.ndarray | None = None,
+    given: Array | None = None,
     outputs: int = 0,
-    memory: np.ndarray | None = None,
+    memory: Array | None = None,
     *,
     dump: bool = False,
     block: int = 32,
     cluster: Dims = 1,
     grid: Dims = 0,
-    keep: Callable[[np.ndarray], np.ndarray] = everything,
+    keep: Callable[[Array], Array] = everything,
     **text: Any,
 ) -> Case:
     """``given``: words of each thread, (threads in all, words); ``memory``: bytes of the CTAs one after the other.
@@ -152,9 +147,10 @@ def threads_case(
     before = answer if dump else words
     after = np.concatenate([before, image]) if image.size + before.size else np.zeros(1, np.uint32)
     held = (words, after) if dump else (after, answer)
+    total = 4 * image.size // ctas
     demands = str(text.pop("demands", "")) + (".explicitcluster\n" if np.prod(cluster) > 1 else "")
     kernel = threads_text(body, words.size // (ctas * block), outputs, dump=dump, demands=demands, **text)
-    args = [*(array if array.size else np.zeros(1, np.uint32) for array in held), 4 * before.size]
-    args.append(4 * image.size // ctas)
-    result = args[1] if dump else args[1].reshape(ctas * block, -1)
-    return Case(name, kernel, args, result, 1024 + args[3], block, cluster, keep, grid)
+    source, stored = (array if array.size else np.zeros(1, np.uint32) for array in held)
+    args = [source, stored, 4 * before.size, total]
+    result = stored if dump else stored.reshape(ctas * block, -1)
+    return Case(name, kernel, args, result, 1024 + total, block, cluster, keep, grid)

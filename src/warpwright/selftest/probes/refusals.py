@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from tests.conformance.cases import Case, Probe, threads_case
-from tests.conformance.copies import BARRIER
+from warpwright.selftest.probes.cases import Case, threads_case
+from warpwright.selftest.probes.copies import BARRIER
 
-__all__ = ["PROBES", "STRICTER"]
+__all__ = ["STRICTER", "refused_accesses", "refused_barriers", "refused_copies"]
 
 # Undefined in PTX and not detected by an H200: the virtual GPU raises an error.
 STRICTER = {
@@ -31,7 +31,7 @@ def refused(name: str, body: str, cluster: int = 1) -> Case:
 
 
 def refused_accesses() -> Iterator[Case]:
-    """Loads, stores and atomics: alignment, addresses out of bounds."""
+    """Which loads, stores and atomics fault: alignment, addresses out of bounds."""
     for name, body in (
         ("ld.global.u32 at 4", "ld.global.u32 %m, [%place+4]; st.global.u32 [%place], %m;"),
         ("ld.global.u32 at 2", "ld.global.u32 %m, [%place+2]; st.global.u32 [%place], %m;"),
@@ -54,7 +54,7 @@ def refused_accesses() -> Iterator[Case]:
 
 
 def refused_copies() -> Iterator[Case]:
-    """Bulk copies: sizes and addresses that are no multiples of 16 bytes; cp.async of misaligned addresses."""
+    """Which copies fault: sizes and addresses that are no multiples of 16 bytes; misaligned addresses of cp.async."""
     for name, to, source, size in (
         ("16", "%n", "%place", 16),
         ("8 bytes", "%n", "%place", 8),
@@ -87,7 +87,7 @@ def refused_copies() -> Iterator[Case]:
 
 
 def refused_barriers() -> Iterator[Case]:
-    """mbarriers: misaligned addresses, and memory without an mbarrier."""
+    """Which operations on mbarriers fault: misaligned addresses, memory without an mbarrier."""
     init = "    mbarrier.init.shared::cta.b64 [%base], 1;\n"
     for name, body in (
         ("init at 4", "    mbarrier.init.shared::cta.b64 [%base+4], 1;\n"),
@@ -106,10 +106,3 @@ def refused_barriers() -> Iterator[Case]:
     yield refused("arrive at CTA 5 of 2", init + away, cluster=2)
     load = "    mapa.shared::cluster.u32 %n, %base, 5;\n    ld.shared::cluster.u32 %o0, [%n];\n"
     yield refused("ld at CTA 5 of 2", load, cluster=2)
-
-
-PROBES = [
-    Probe("refused_accesses", refused_accesses),
-    Probe("refused_copies", refused_copies),
-    Probe("refused_barriers", refused_barriers),
-]

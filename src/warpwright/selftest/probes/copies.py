@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.conformance.cases import Case, Probe, numbered, threads_case
+from warpwright.selftest.probes.cases import Array, Case, numbered, threads_case
 
-__all__ = ["PROBES"]
+__all__ = ["BARRIER", "async_stores", "bulk_copies", "lane_copies", "remote_accesses", "remote_copies"]
 
 # The mbarrier is at %base, data from %base + 64 on; the wait times out, so that a wrong count gives an answer too.
 BARRIER = """    @%first mbarrier.init.shared::cta.b64 [%base], 1;
@@ -160,16 +160,7 @@ def lane_copies() -> Iterator[Case]:
         yield lane_case(f"{form} {size} ignored", ignore, given)
 
 
-def lane_case(name: str, copy: str, given: np.ndarray) -> Case:
+def lane_case(name: str, copy: str, given: Array) -> Case:
     body = f"    shl.b32 %n, %t, 4;\n    add.u32 %n, %n, %base;\n    {copy}\n"
     body += "    cp.async.commit_group;\n    cp.async.wait_group 0;\n    bar.sync 0;\n"
     return threads_case(name, body, given, 0, np.full(512, 0xEE, np.uint8), dump=True)
-
-
-PROBES = [
-    Probe("bulk_copies", bulk_copies),
-    Probe("remote_copies", remote_copies),
-    Probe("async_stores", async_stores),
-    Probe("remote_accesses", remote_accesses),
-    Probe("lane_copies", lane_copies),
-]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from warpwright.selftest.probes.cases import Array
+
 BF16 = np.dtype(ml_dtypes.bfloat16)
-DTYPES = {
+DTYPES: dict[str, np.dtype[Any]] = {
     **{f"b{bits}": np.dtype(f"u{bits // 8}") for bits in (8, 16, 32, 64)},
     **{f"u{bits}": np.dtype(f"u{bits // 8}") for bits in (8, 16, 32, 64)},
     **{f"s{bits}": np.dtype(f"i{bits // 8}") for bits in (8, 16, 32, 64)},
@@ -34,21 +37,13 @@ def bits_of(kind: str) -> int:
     return MINI[kind] if kind in MINI else 32 if kind == "tf32" else int(kind.lstrip("bus f"))
 
 
-def as_type(raw: np.ndarray, kind: str) -> np.ndarray:
+def as_type(raw: Array, kind: str) -> Array:
     """Returns integers of the register's width as the type's array: packed types are [n, 2], low element first."""
     if kind in PACKED:
         return raw.view(DTYPES[PACKED[kind]]).reshape(-1, 2)
     if kind in MINI or kind == "b128":
         return raw
     return raw.view(DTYPES[kind])
-
-
-def to_text(value) -> str:
-    if isinstance(value, np.ndarray):
-        return "[" + ", ".join(to_text(item) for item in value) + "]"
-    if isinstance(value, (np.floating, ml_dtypes.bfloat16)):
-        return float(value).hex()
-    return str(value)
 
 
 def integer_specials(kind: str) -> list[int]:
@@ -77,12 +72,15 @@ def float_specials(kind: str) -> list[int]:
     return positive + [value | (infinity + unit) for value in positive]
 
 
-def random_bits(kind: str, count: int, generator: np.random.Generator) -> np.ndarray:
+def random_bits(kind: str, count: int, generator: np.random.Generator) -> Array:
     """Returns a third random bits, a third small magnitudes, a third (of floats) near one with few fraction bits, which
     make halfway cases."""
     bits = bits_of(kind)
-    any_ = generator.integers(0, 2**bits, count, np.uint64, endpoint=False) if bits < 64 else generator.bytes(8 * count)
-    any_ = np.frombuffer(any_, np.uint64) if bits == 64 else any_
+    any_: Array
+    if bits < 64:
+        any_ = generator.integers(0, 2**bits, count, np.uint64, endpoint=False)
+    else:
+        any_ = np.frombuffer(generator.bytes(8 * count), np.uint64)
     shifted = any_ >> generator.integers(0, bits, count).astype(np.uint64)
     pick = generator.integers(0, 3, count)
     if kind in LAYOUT:
@@ -96,7 +94,7 @@ def random_bits(kind: str, count: int, generator: np.random.Generator) -> np.nda
     return np.where(pick == 0, any_, shifted)
 
 
-def random_values(kind: str, count: int, generator: np.random.Generator) -> np.ndarray:
+def random_values(kind: str, count: int, generator: np.random.Generator) -> Array:
     """Returns random values with a good share of specials, as raw integers."""
     specials = np.array(float_specials(kind) if kind in LAYOUT else integer_specials(kind), np.uint64)
     raw = np.where(
@@ -105,7 +103,7 @@ def random_values(kind: str, count: int, generator: np.random.Generator) -> np.n
     return raw.astype(f"u{bits_of(kind) // 8}")
 
 
-def array(kind: str, count: int, generator: np.random.Generator) -> np.ndarray:
+def array(kind: str, count: int, generator: np.random.Generator) -> Array:
     if kind == "pred":
         return generator.integers(0, 2, count).astype(bool)
     if kind in PACKED:
@@ -115,7 +113,7 @@ def array(kind: str, count: int, generator: np.random.Generator) -> np.ndarray:
     return as_type(random_values("b32" if kind == "tf32" else kind, count, generator), kind)
 
 
-def inputs(kinds: list[str], count: int, generator: np.random.Generator) -> list[np.ndarray]:
+def inputs(kinds: list[str], count: int, generator: np.random.Generator) -> list[Array]:
     """Returns one array for each source. The first half of two equal sources is a grid of the specials of their
     type."""
     arrays = [array(kind, count, generator) for kind in kinds]
@@ -128,6 +126,6 @@ def inputs(kinds: list[str], count: int, generator: np.random.Generator) -> list
             grid = np.ascontiguousarray(pairs[:, source].astype(f"u{bits_of(kind) // 8}"))
             arrays[source][: len(grid)] = as_type(grid, kind)
     elif len(kinds) == 1 and kinds[0] in LAYOUT:
-        specials = np.array(float_specials(kinds[0]), np.uint64).astype(f"u{bits_of(kinds[0]) // 8}")
-        arrays[0][: len(specials)] = as_type(specials, kinds[0])
+        alone = np.array(float_specials(kinds[0]), np.uint64).astype(f"u{bits_of(kinds[0]) // 8}")
+        arrays[0][: len(alone)] = as_type(alone, kinds[0])
     return arrays

@@ -8,9 +8,24 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tests.conformance.cases import Case, Probe, numbered, threads_case
+from warpwright.selftest.probes import texts
+from warpwright.selftest.probes.cases import Array, Case, numbered, threads_case
 
-__all__ = ["PROBES", "special_values", "values"]
+__all__ = [
+    "barrier_votes",
+    "double_products",
+    "elections",
+    "lane_exchanges",
+    "listed",
+    "matrix_loads",
+    "matrix_stores",
+    "no_ops",
+    "shared_addresses",
+    "special_registers",
+    "special_values",
+    "values",
+    "warp_products",
+]
 
 TYPES: dict[str, Any] = {
     "f16": np.float16,
@@ -30,7 +45,7 @@ def listed(prefix: str, count: int, first: int = 0) -> str:
     return "{" + ", ".join(f"%{prefix}{n}" for n in range(first, first + count)) + "}"
 
 
-def values(rng: np.random.Generator, type: str, shape: tuple[int, ...], kind: str) -> np.ndarray:
+def values(rng: np.random.Generator, type: str, shape: tuple[int, ...], kind: str) -> Array:
     """32-bit words full of values of a type: ``"spread"`` in magnitude, ``"whole"`` small numbers whose sums are
     exact, ``"special"`` ones, or ``"zero"``."""
     dtype = np.dtype(TYPES[type])
@@ -51,15 +66,15 @@ def values(rng: np.random.Generator, type: str, shape: tuple[int, ...], kind: st
     return result.view(np.uint32).reshape(shape)
 
 
-def special_values(dtype: np.dtype[Any]) -> np.ndarray:
+def special_values(dtype: np.dtype[Any]) -> Array:
     """Returns zeros, infinities, NaN, the minimum and maximum magnitudes."""
-    info = ml_dtypes.finfo(dtype)
+    info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     extremes = [info.smallest_subnormal, -info.smallest_subnormal, info.smallest_normal, info.max, -info.max]
     unbounded = [] if dtype.name == "float8_e4m3fn" else [np.inf, -np.inf]
     return np.array([0.0, -0.0, np.nan, *unbounded, *map(float, extremes)], dtype)
 
 
-def row_offsets(rng: np.random.Generator, used: int) -> np.ndarray:
+def row_offsets(rng: np.random.Generator, used: int) -> Array:
     """Returns the offset of a distinct 16-byte row for each lane; lanes from ``used`` on have an invalid address."""
     rows = rng.permutation(64)[:32].astype(np.uint32) * 16
     rows[used:] = 0x00F0_0003
@@ -131,7 +146,7 @@ def product_case(rng: np.random.Generator, form: tuple[str, str, str, str, str],
 
 
 def double_products() -> Iterator[Case]:
-    """mma.sync of f64."""
+    """The layout and the rounding of mma.sync of f64."""
     rng = np.random.default_rng(24)
     for shape, a, b, d in (("m8n8k4", 1, 1, 2), ("m16n8k4", 2, 1, 4), ("m16n8k8", 4, 2, 4), ("m16n8k16", 8, 4, 4)):
         count = a + b + d
@@ -247,13 +262,15 @@ BOTH:
     yield threads_case("three warpgroups", body, words, 2, block=384, demands=demands)
 
 
-PROBES = [
-    Probe("matrix_loads", matrix_loads),
-    Probe("matrix_stores", matrix_stores),
-    Probe("warp_products", warp_products),
-    Probe("double_products", double_products),
-    Probe("lane_exchanges", lane_exchanges),
-    Probe("special_registers", special_registers),
-    Probe("barrier_votes", barrier_votes),
-    Probe("no_ops", no_ops),
-]
+def elections() -> Iterator[Case]:
+    """The lane that elect.sync chooses."""
+    for mask in (0xFFFFFFFF, 0x80000000, 0x00010001, 0xFFFFFFFE, 0x0F0F0F00, 0xAAAAAAAA):
+        out = np.zeros(32, np.uint32)
+        yield Case(f"{mask:#x}", texts.elected(), [out, mask], out, block=32)
+
+
+def shared_addresses() -> Iterator[Case]:
+    """The addresses of static and dynamic shared memory, and the sizes in special registers."""
+    for smem in (0, 4, 1000, 40000, 200000):
+        out = np.zeros(5, np.uint32)
+        yield Case(f"{smem}", texts.addresses(), [out], out, smem=smem, block=1)

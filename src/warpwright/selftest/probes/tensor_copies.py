@@ -1,49 +1,41 @@
-"""The probes: launches of short kernels, their data, and the argument that has the answer.
-
-The answers of an H200 (driver 580, CUDA 13.0) are stored in ``golden/``; `test_probes` compares the virtual H200 with
-them on any machine, and ``tests/gpu`` a real one. ``python -m tests.conformance.record`` records them again.
-"""
+"""Probes of tensor copies: swizzles, boxes over edges, strides, fills, multicasts, stores and reductions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-import warpwright as ww
-from tests.conformance import (
-    arithmetic,
-    atomics,
-    barriers,
-    copies,
-    pixels,
-    refusals,
-    texts,
-    warp_copies,
-    warpgroups,
-    warps,
-)
-from tests.conformance.cases import Case, Probe, numbered
-from warpwright.errors import DeviceError
+from warpwright.layout.tensor_map import TensorMap
+from warpwright.selftest.probes import texts
+from warpwright.selftest.probes.cases import Array, Case, numbered
 from warpwright.types import of_name, tf32
 
-__all__ = ["FAULTS", "GOLDEN", "PROBES", "REFUSALS", "Probe", "answer", "answers", "golden", "store"]
+__all__ = [
+    "bulk_reductions",
+    "corners",
+    "edge_reductions",
+    "edges",
+    "fills",
+    "hints",
+    "multicasts",
+    "reductions",
+    "refused_boxes",
+    "steps",
+    "stores",
+    "swizzles",
+]
 
-GOLDEN = Path(__file__).parent / "golden"
-GOES_ON, FAULTS = 0, 1
 bf16 = ml_dtypes.bfloat16
 
 
-def load_case(
-    name: str, array: np.ndarray, box: tuple[int, ...], at: tuple[int, ...], offset: int = 0, **map: Any
-) -> Case:
+def load_case(name: str, array: Array, box: tuple[int, ...], at: tuple[int, ...], offset: int = 0, **map: Any) -> Case:
     """Returns the case of a box at ``at`` (array order), loaded to ``offset``."""
-    tensor = ww.TensorMap(array, box, **map)
-    wide = max(1, tensor.swizzle // (tensor.box[0] * tensor.dtype.nbytes))  # room for rows as wide as the pattern
+    tensor = TensorMap(array, box, **map)
+    wide = max(1, int(tensor.swizzle) // (tensor.box[0] * tensor.dtype.nbytes))  # room for rows as wide as the pattern
     total = -(-(offset + wide * tensor.nbytes) // 1024) * 1024
     out = np.zeros(total // 4 + 1, np.uint32)
     args = [tensor, out, total, offset, tensor.nbytes, *reversed(at)]
@@ -52,14 +44,14 @@ def load_case(
 
 def store_case(
     name: str,
-    array: np.ndarray,
+    array: Array,
     box: tuple[int, ...],
     at: tuple[int, ...],
-    values: np.ndarray,
+    values: Array,
     op: str = "",
     **map: Any,
 ) -> Case:
-    tensor = ww.TensorMap(array, box, **map)
+    tensor = TensorMap(array, box, **map)
     arena = np.resize(values.reshape(-1).view(np.uint8), -(-max(values.nbytes, tensor.nbytes) // 1024) * 1024)
     args = [tensor, arena, arena.size, 0, *reversed(at)]
     return Case(name, texts.store(array.ndim, op), args, array, smem=1024 + arena.size)
@@ -86,10 +78,10 @@ def edges() -> Iterator[Case]:
         for column in (-8, -4, 0, 4, 8, 12):
             yield load_case(f"2d {row} {column}", array, (4, 4), (row, column))
             yield load_case(f"2d swizzled {row} {column}", array, (4, 8), (row, column), swizzle=32)
-    for at in ((0,), (-8,), (16,), (24,), (-16,), (2**31 - 8,), (-(2**31),)):
-        yield load_case(f"1d {at}", numbered((20,), np.uint16), (16,), at)
-    for at in ((0, 0, 0), (-1, 2, 16), (2, -1, -16), (2, 4, 16), (3, 0, 0)):
-        yield load_case(f"3d {at}", numbered((3, 5, 32), np.uint8)[:, :, :25], (2, 3, 32), at)
+    for first in (0, -8, 16, 24, -16, 2**31 - 8, -(2**31)):
+        yield load_case(f"1d {(first,)}", numbered((20,), np.uint16), (16,), (first,))
+    for cube in ((0, 0, 0), (-1, 2, 16), (2, -1, -16), (2, 4, 16), (3, 0, 0)):
+        yield load_case(f"3d {cube}", numbered((3, 5, 32), np.uint8)[:, :, :25], (2, 3, 32), cube)
     for at in ((0, 0, 0, 0, 0), (-1, 1, 1, -1, 4), (1, 2, -1, 2, -4)):
         yield load_case(f"5d {at}", numbered((2, 3, 2, 3, 8), np.float32)[..., :6], (2, 2, 3, 2, 8), at)
 
@@ -147,7 +139,7 @@ def edge_reductions() -> Iterator[Case]:
 
 
 def refused_boxes() -> Iterator[Case]:
-    """Boxes with a start that is no multiple of 16 bytes, a store at a negative coordinate, or too large a box."""
+    """Which boxes fault: a start that is no multiple of 16 bytes, a negative coordinate of a store, too large a box."""
     array = numbered((8, 32), np.uint16)
     for name, at, offset in (
         ("aligned", (0, 8), 0),
@@ -218,7 +210,7 @@ def stores() -> Iterator[Case]:
 
 
 def reductions() -> Iterator[Case]:
-    """Each operation on each element type, floats with special values."""
+    """Each operation of cp.reduce.async.bulk.tensor on each element type, floats with special values."""
     rng = np.random.default_rng(7)
     for op, names in {
         "add": ("uint32", "int32", "uint64", "float32", "float16", "bfloat16"),
@@ -237,29 +229,30 @@ def reductions() -> Iterator[Case]:
 
 
 def bulk_reductions() -> Iterator[Case]:
-    """Bulk reductions."""
+    """Each operation of cp.reduce.async.bulk on each type, floats with special values."""
     rng = np.random.default_rng(8)
     for op in (
         *("add.f32", "add.f64", "add.noftz.f16", "add.noftz.bf16", "min.f16", "max.f16", "min.bf16", "max.bf16"),
         *("add.u32", "add.s32", "add.u64", "min.s32", "max.u32", "min.s64", "max.u64", "inc.u32", "dec.u32"),
         *("and.b32", "or.b64", "xor.b32"),
     ):
-        dtype = of_name(op.rpartition(".")[2]).dtype
+        dtype = np.dtype(of_name(op.rpartition(".")[2]).dtype)
         old, new = (operands(rng, dtype) for _ in range(2))
         yield Case(op, texts.bulk_reduce(op), [old, new, new.nbytes], old, smem=1024 + new.nbytes)
 
 
-def operands(rng: np.random.Generator, dtype: np.dtype[Any]) -> np.ndarray:
+def operands(rng: np.random.Generator, dtype: np.dtype[Any]) -> Array:
     """Returns (16, 32) values: of every magnitude, pairs of small values, and the special values of floats."""
     if dtype.kind in "iu":
         wide = rng.integers(0, 2**63, (16, 32), np.uint64) >> rng.integers(0, 60, (16, 32), np.uint64)
-        return wide.astype(dtype)
-    raw = rng.integers(0, 256, (16, 32 * dtype.itemsize), np.uint8).view(dtype).copy()
+        return np.asarray(wide, dtype)
+    raw: Array = rng.integers(0, 256, (16, 32 * dtype.itemsize), np.uint8).view(dtype).copy()
     with np.errstate(invalid="ignore"):
         raw[~np.isfinite(raw)] = dtype.type(1.5)
     raw[8:] = rng.standard_normal((8, 32)).astype(dtype)
-    tiny = ml_dtypes.finfo(dtype).smallest_subnormal
-    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, tiny, -tiny, ml_dtypes.finfo(dtype).max], dtype)
+    info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    tiny = info.smallest_subnormal
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, tiny, -tiny, info.max], dtype)
     raw[4:8] = rng.choice(special, (4, 32))
     return raw
 
@@ -278,153 +271,5 @@ def multicasts() -> Iterator[Case]:
         sent = np.array(masks, np.uint16)
         expected = np.array([row * sum(mask >> rank & 1 for mask in masks) for rank in range(size)], np.uint32)
         out = np.zeros((size, total // 4 + 1), np.uint32)
-        args = [ww.TensorMap(array, (1, 64)), out, total, row, sent, expected]
+        args = [TensorMap(array, (1, 64)), out, total, row, sent, expected]
         yield Case(f"{size} {masks}", texts.multicast(), args, out, smem=1024 + total, cluster=size)
-
-
-def mbarrier_phases() -> Iterator[Case]:
-    """The end of a phase, and the result of a wait for either parity."""
-    for count, script in (
-        (1, "arrive; arrive; arrive"),
-        (3, "arrive; arrive 2; arrive 3; pending 1; pending 1; arrive"),
-        (1, "arrive.expect_tx 64; complete_tx 32; complete_tx 32; arrive"),
-        (2, "expect_tx 16; arrive; complete_tx 16; arrive"),
-        (2, "complete_tx 16; arrive; expect_tx 16; arrive"),
-        (1, "complete_tx 48; arrive.expect_tx 48; arrive"),
-        (1, "expect_tx 0; arrive.expect_tx 0; complete_tx 0; arrive"),
-        (1, "expect_tx 1048575; complete_tx 1048574; arrive; complete_tx 1; arrive"),
-        (3, "arrive_drop; arrive 2; arrive; arrive; arrive 2"),
-        (3, "arrive_drop 2; arrive; arrive; arrive"),
-        (1048575, "pending 1048574; arrive; pending 4; arrive 1048571"),
-        (4, "arrive 4; init 2; arrive; arrive; init 1; arrive"),
-        (2, "arrive_drop.expect_tx 8; complete_tx 8; arrive; arrive"),
-    ):
-        steps = script.split("; ")
-        out = np.zeros((len(steps) + 1, 2), np.uint32)
-        yield Case(f"{count}: {script}", texts.phases(count, steps), [out], out, block=1)
-
-
-def elections() -> Iterator[Case]:
-    """The lane that elect.sync chooses."""
-    for mask in (0xFFFFFFFF, 0x80000000, 0x00010001, 0xFFFFFFFE, 0x0F0F0F00, 0xAAAAAAAA):
-        out = np.zeros(32, np.uint32)
-        yield Case(f"{mask:#x}", texts.elected(), [out, mask], out, block=32)
-
-
-def shared_addresses() -> Iterator[Case]:
-    """The addresses of static and dynamic shared memory, and the sizes in special registers."""
-    for smem in (0, 4, 1000, 40000, 200000):
-        out = np.zeros(5, np.uint32)
-        yield Case(f"{smem}", texts.addresses(), [out], out, smem=smem, block=1)
-
-
-def wgmma_sums() -> Iterator[Case]:
-    """The rounding of wgmma's accumulation, with and without an accumulator; integers are exact."""
-    rng = np.random.default_rng(11)
-    for form, dtype in {
-        "k16.f32.f16.f16": np.float16,
-        "k16.f16.f16.f16": np.float16,
-        "k16.f32.bf16.bf16": bf16,
-        "k8.f32.tf32.tf32": np.float32,
-        "k32.f32.e4m3.e4m3": ml_dtypes.float8_e4m3fn,
-        "k32.f32.e5m2.e5m2": ml_dtypes.float8_e5m2,
-        "k32.f16.e4m3.e4m3": ml_dtypes.float8_e4m3fn,
-        "k32.s32.s8.s8": np.int8,
-    }.items():
-        for accumulate in (0, 1):
-            yield sum_case(rng, form, np.dtype(dtype), accumulate)
-
-
-def sum_case(rng: np.random.Generator, form: str, dtype: np.dtype[Any], accumulate: int) -> Case:
-    """A (64 rows of 32 bytes) and B (8 rows) of widely spread magnitudes, K-major, not swizzled."""
-    count, d_type = 72 * 32 // dtype.itemsize, form.split(".")[1]
-    spread = rng.standard_normal(count) * 2.0 ** rng.integers(-4, 5, count)
-    values = rng.integers(-128, 128, count) if d_type == "s32" else spread
-    image = np.zeros(3072, np.uint8)
-    image[: 72 * 32] = values.astype(dtype).view(np.uint8)
-    kind = {"f32": np.float32, "f16": np.float16, "s32": np.int32}[d_type]
-    d = (rng.standard_normal(512) * 50).astype(kind).reshape(128, 4)
-    scales = {"s32": ""}.get(d_type, ", 1, 1") + (", 0, 0" if form.startswith("k16") else "")
-    text = texts.wgmma(f"m64n8{form}", d.nbytes // 512, f"{accumulate}{scales}")
-    bounds = 128 >> 4 << 16 | 256 >> 4 << 32
-    args = [image, image.size, d, bounds, bounds | 2048 >> 4]
-    return Case(f"{form} {accumulate}", text, args, d, smem=1024 + image.size)
-
-
-def wgmma_starts() -> Iterator[Case]:
-    """Operands that start inside their swizzle pattern: the pattern is that of absolute addresses."""
-    rng = np.random.default_rng(12)
-    image = rng.standard_normal(10240 // 2).astype(bf16)
-    for mode, width in ((1, 128), (2, 64), (3, 32)):
-        for start in (0, 32, 128, 256, 384, 896):
-            d = np.zeros((128, 4), np.float32)
-            text = texts.wgmma("m64n8k16.f32.bf16.bf16", 4, "0, 1, 1, 0, 0")
-            bounds = mode << 62 | 1 << 16 | 8 * width >> 4 << 32
-            args = [image, image.nbytes, d, bounds | start >> 4, bounds]
-            yield Case(f"{width} start {start}", text, args, d, smem=1024 + image.nbytes)
-
-
-PROBES = [
-    Probe("wgmma_sums", wgmma_sums),
-    Probe("wgmma_starts", wgmma_starts),
-    Probe("swizzles", swizzles),
-    Probe("edges", edges),
-    Probe("corners", corners),
-    Probe("steps", steps),
-    Probe("fills", fills),
-    Probe("hints", hints),
-    Probe("multicasts", multicasts),
-    Probe("mbarrier_phases", mbarrier_phases),
-    Probe("elections", elections),
-    Probe("shared_addresses", shared_addresses),
-    Probe("reductions", reductions),
-    Probe("bulk_reductions", bulk_reductions),
-    Probe("edge_reductions", edge_reductions),
-    Probe("stores", stores),
-    *warps.PROBES,
-    *warpgroups.PROBES,
-    *barriers.PROBES,
-    *copies.PROBES,
-    *warp_copies.PROBES,
-    *pixels.PROBES,
-    *atomics.PROBES,
-    *arithmetic.PROBES,
-]
-REFUSALS = [
-    Probe("refused_boxes", refused_boxes),
-    *refusals.PROBES,
-    *pixels.REFUSALS,
-]  # a fault ends a process's use of a real GPU
-
-
-def answers(probe: Probe, device: Any) -> dict[str, np.ndarray]:
-    """Returns the answers of ``device`` as bytes, which distinguish NaN patterns."""
-    return {case.name: answer(case, device) for case in probe.cases()}
-
-
-def answer(case: Case, device: Any) -> np.ndarray:
-    module = ww.load_ptx(case.text)
-    (name,) = module
-    grid, shape = case.grid or case.cluster, {"block": case.block, "cluster": case.cluster, "smem": case.smem}
-    try:
-        ww.launch(module[name], grid, args=case.args, device=device, **shape)
-    except DeviceError:
-        if not case.refused:
-            raise
-        return np.array([FAULTS], np.uint8)
-    kept = np.array([GOES_ON], np.uint8) if case.refused else case.keep(case.answer)
-    return np.ascontiguousarray(kept).view(np.uint8).reshape(-1)
-
-
-def golden(probe: Probe, folder: Path = GOLDEN) -> dict[str, np.ndarray]:
-    """Returns the stored answers of the H200."""
-    with np.load(folder / f"{probe.name}.npz") as stored:
-        ends = np.cumsum(stored["sizes"])
-        return dict(zip(stored["names"].tolist(), np.split(stored["data"], ends[:-1]), strict=True))
-
-
-def store(path: Path, found: dict[str, np.ndarray]) -> None:
-    """Write all answers as one array, a third of the size of separate arrays."""
-    parts = list(found.values())
-    data = np.concatenate([*parts, np.zeros(0, np.uint8)])
-    np.savez_compressed(path, names=np.array(list(found)), sizes=np.array([part.size for part in parts]), data=data)

@@ -14,10 +14,10 @@ from zlib import crc32
 
 import numpy as np
 
-from tests.conformance.cases import Case, Probe, threads_case
-from tests.vgpu.alu import values
+from warpwright.selftest.probes import values
+from warpwright.selftest.probes.cases import Array, Case, threads_case
 
-__all__ = ["PROBES"]
+__all__ = ["arithmetic", "flushes", "tf32_nans"]
 
 INSTRUCTIONS = Path(__file__).parent / "instructions.txt"
 THREADS = 256
@@ -27,14 +27,14 @@ FLOATS = {"f16": np.uint16, "bf16": np.uint16, "f32": np.uint32, "f64": np.uint6
 
 
 def arithmetic() -> Iterator[Case]:
-    """Sixteen instructions a kernel, each with its own values."""
+    """Each instruction of arithmetic, logic, conversion and comparison on random and adversarial values."""
     lines = INSTRUCTIONS.read_text().splitlines()
     for first in range(0, len(lines), TOGETHER):
         chosen = lines[first : first + TOGETHER]
         yield arithmetic_case(f"from {lines[first]}", {line: random_values(line) for line in chosen})
 
 
-def random_values(line: str) -> list[np.ndarray]:
+def random_values(line: str) -> list[Array]:
     kinds = [kind for _, kind in sources_of(line)]
     return values.inputs(kinds, THREADS, np.random.default_rng(crc32(line.encode())))
 
@@ -48,7 +48,7 @@ def flushes() -> Iterator[Case]:
     for kind, (fraction, least) in {"f32": (23, -126), "f16": (10, -14)}.items():
         modes = ("rn", "rz", "rm", "rp") if kind == "f32" else ("rn",)
         held = nearly_normal(fraction, least)
-        chosen: dict[str, list[np.ndarray]] = {}
+        chosen: dict[str, list[Array]] = {}
         for mode in modes:
             chosen[f"mul.{mode}.ftz.{kind} d:{kind}, a:{kind}, b:{kind}"] = held[:2]
             chosen[f"fma.{mode}.ftz.{kind} d:{kind}, a:{kind}, b:{kind}, c:{kind}"] = held
@@ -64,7 +64,7 @@ def flushes() -> Iterator[Case]:
         )
 
 
-def nearly_normal(fraction: int, least: int) -> list[np.ndarray]:
+def nearly_normal(fraction: int, least: int) -> list[Array]:
     """a, b, c for which a·b, or a·b + c, is about the least normal number: a little less, in and beyond the bits that
     a normal and a subnormal number have."""
     steps = np.array([0, 1, 2, 3, 5], np.float64) * 2.0**-fraction
@@ -99,9 +99,9 @@ def tf32_nans() -> Iterator[Case]:
     yield arithmetic_case("all", {line: [held] for line in lines})
 
 
-def arithmetic_case(name: str, chosen: dict[str, list[np.ndarray]]) -> Case:
+def arithmetic_case(name: str, chosen: dict[str, list[Array]]) -> Case:
     """Returns the case of these instructions, with the source values of each thread."""
-    body, given, results = "", [], []
+    body, given, results = "", list[Array](), list[str]()
     for line, held in chosen.items():
         operands = list(dict.fromkeys(OPERAND.findall(line)))
         sources = sources_of(line)
@@ -117,7 +117,7 @@ def arithmetic_case(name: str, chosen: dict[str, list[np.ndarray]]) -> Case:
     return threads_case(name, body, np.concatenate(given, axis=1), 2 * len(results), block=THREADS, keep=keep)
 
 
-def words(array: np.ndarray, kind: str) -> np.ndarray:
+def words(array: Array, kind: str) -> Array:
     """Returns values as two words a thread; 8-bit values are sign-extended."""
     if kind == "s8":
         array = array.astype(np.int32)
@@ -150,7 +150,7 @@ def instruction(line: str, operands: list[tuple[str, str]], names: dict[str, str
     return f"{{\n{before}    {opcode} {OPERAND.sub(lambda found: '%' + found[1], spelled)};\n{after}}}\n"
 
 
-def checks(answer: np.ndarray, kinds: list[str]) -> np.ndarray:
+def checks(answer: Array, kinds: list[str]) -> Array:
     """Returns one checksum a result; of 16-bit results the low half, which is all that PTX defines."""
     found = []
     for n, kind in enumerate(kinds):
@@ -161,7 +161,7 @@ def checks(answer: np.ndarray, kinds: list[str]) -> np.ndarray:
     return np.array(found, np.uint32)
 
 
-def without_nan(pair: np.ndarray, kind: str) -> np.ndarray:
+def without_nan(pair: Array, kind: str) -> Array:
     """Returns the values with every NaN as one pattern."""
     element = values.PACKED.get(kind, kind)
     if element not in FLOATS:
@@ -170,6 +170,3 @@ def without_nan(pair: np.ndarray, kind: str) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         raw[np.isnan(raw.view(values.DTYPES[element]))] = np.iinfo(raw.dtype).max
     return raw
-
-
-PROBES = [Probe("arithmetic", arithmetic), Probe("flushes", flushes), Probe("tf32_nans", tf32_nans)]

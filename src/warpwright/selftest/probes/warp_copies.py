@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-import warpwright as ww
-from tests.conformance import texts
-from tests.conformance.cases import Case, Probe, numbered
+from warpwright.layout.tensor_map import TensorMap
+from warpwright.selftest.probes import texts
+from warpwright.selftest.probes.cases import Case, numbered
 
-__all__ = ["PROBES"]
+__all__ = ["load_copies", "store_copies"]
 
 ROW = 128  # bytes of a lane's copy
 ISSUERS = {"all": 0xFFFFFFFF, "five": 0x00F80000, "mixed": 0x80010241}
@@ -105,24 +105,21 @@ def shapes() -> Iterator[tuple[str, int, int]]:
 
 
 def load_copies() -> Iterator[Case]:
-    """Copies to shared memory."""
+    """Copies to shared memory by a whole warp: each lane that executes one issues its own."""
     for name, copy in LOADS.items():
         peers = 2 if "multicast" in name or "%peer" in copy else 1
         for shape, lanes, share in shapes():
             senders = 2 if "multicast" in name else 1  # whose copies arrive at an mbarrier
             nbytes = bin(lanes).count("1") * ROW * senders
             out, rows = numbered((peers, 2048 + 4), np.uint32), numbered((32, 32), np.uint32) * 7
-            args: list[Any] = [ww.TensorMap(rows, (1, 32)), out, 8192, lanes, share, nbytes]
+            args: list[Any] = [TensorMap(rows, (1, 32)), out, 8192, lanes, share, nbytes]
             yield Case(f"{name} {shape}", load_text(copy, peers), args, out, 1024 + 8192, 32, peers)
 
 
 def store_copies() -> Iterator[Case]:
-    """Copies to global memory, and prefetches."""
+    """Copies to global memory and prefetches by a whole warp: which lanes issue one store together."""
     for name, copy in (STORES | HINTS).items():
         for shape, lanes, share in shapes():
             rows = numbered((64, 32), np.uint32)
-            args: list[Any] = [ww.TensorMap(rows[:32], (1, 32)), rows, 8192, lanes, share, 0]
+            args: list[Any] = [TensorMap(rows[:32], (1, 32)), rows, 8192, lanes, share, 0]
             yield Case(f"{name} {shape}", store_text(copy), args, rows, 1024 + 8192, 32)
-
-
-PROBES = [Probe("load_copies", load_copies), Probe("store_copies", store_copies)]

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-import warpwright as ww
-from tests.conformance import texts
-from tests.conformance.cases import Case, Probe, numbered
+from warpwright.layout.tensor_map import TensorMap
+from warpwright.selftest.probes import texts
+from warpwright.selftest.probes.cases import Case, numbered
 
-__all__ = ["PROBES", "REFUSALS"]
+__all__ = ["pixel_loads", "pixel_stores", "refused_pixels"]
 
 LOAD = "cp.async.bulk.tensor.{}d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
 STORE = "{}.{}d.global.shared::cta{}.im2col_no_offs.bulk_group"
@@ -58,7 +58,7 @@ def store(rank: int, op: str = "") -> str:
     return texts.module("store", signature + params, texts.START + loads + texts.TAKE + copy)
 
 
-def maps(seed: int, inside: bool = False) -> Iterator[tuple[str, ww.TensorMap, list[int], list[int]]]:
+def maps(seed: int, inside: bool = False) -> Iterator[tuple[str, TensorMap, list[int], list[int]]]:
     """Random maps, each with a pixel to start at and the offsets of a filter, all in axis order.
 
     ``inside``: all pixels of the maps are in the images, and copies start there.
@@ -74,7 +74,7 @@ def maps(seed: int, inside: bool = False) -> Iterator[tuple[str, ww.TensorMap, l
         low = rng.integers(0, 2, space) if inside else rng.integers(-2, 2, space)
         high = np.maximum(rng.integers(-2, 1 if inside else 3, space), low + 1 - extents)
         images = numbered((2, *extents, channels + unit * int(rng.integers(0, 2))), dtype)
-        tensor = ww.TensorMap(
+        tensor = TensorMap(
             images,
             (int(rng.integers(1, 33)), channels),
             swizzle=swizzle,
@@ -88,8 +88,8 @@ def maps(seed: int, inside: bool = False) -> Iterator[tuple[str, ww.TensorMap, l
         yield f"{number}: {dtype.name} {where}", tensor, at, rng.integers(0, 4, space).tolist()
 
 
-def arena_bytes(tensor: ww.TensorMap) -> int:
-    row = max(tensor.swizzle, tensor.box[0] * tensor.dtype.nbytes)
+def arena_bytes(tensor: TensorMap) -> int:
+    row = max(int(tensor.swizzle), tensor.box[0] * tensor.dtype.nbytes)
     return -(-tensor.box[1] * row // 1024) * 1024
 
 
@@ -103,24 +103,20 @@ def pixel_loads() -> Iterator[Case]:
 
 
 def pixel_stores() -> Iterator[Case]:
-    """Stores and sums of pixels."""
+    """Stores and sums of the pixels of a map of im2col mode."""
     for number, (name, tensor, at, _) in enumerate(maps(62, inside=True)):
         op = "add" if number % 2 and tensor.dtype.nbytes == 4 else ""
         yield store_case(f"{op} {name}".strip(), tensor, at, op)
 
 
 def refused_pixels() -> Iterator[Case]:
-    """Stores by maps with pixels outside of the images, or that start there."""
+    """Which stores of a map of im2col mode fault: pixels outside of the images, or a start there."""
     for name, tensor, at, _ in list(maps(63))[:8]:
         if min(at) < 0 or min(tensor.corners[0]) < 0 or max(tensor.corners[1]) > 0:
             yield replace(store_case(name, tensor, at), refused=True)
 
 
-def store_case(name: str, tensor: ww.TensorMap, at: list[int], op: str = "") -> Case:
+def store_case(name: str, tensor: TensorMap, at: list[int], op: str = "") -> Case:
     arena = numbered((arena_bytes(tensor) // tensor.dtype.nbytes,), tensor.array.dtype).view(np.uint8)
     args: list[Any] = [tensor, arena, arena.size, *reversed(at)]
     return Case(name, store(tensor.rank, op), args, tensor.array, smem=1024 + arena.size)
-
-
-PROBES = [Probe("pixel_loads", pixel_loads), Probe("pixel_stores", pixel_stores)]
-REFUSALS = [Probe("refused_pixels", refused_pixels)]

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tests.conformance.cases import Case, Probe, threads_case
+from warpwright.selftest.probes import texts
+from warpwright.selftest.probes.cases import Case, threads_case
 
-__all__ = ["PROBES"]
+__all__ = ["cluster_addresses", "copy_arrivals", "mbarrier_phases", "parities", "remote_arrivals", "tokens"]
 
 ARRIVE = """    @%first mbarrier.arrive.shared::cta.b64 _, [%base];
     bar.warp.sync -1;
@@ -184,10 +185,23 @@ def parities() -> Iterator[Case]:
         yield threads_case(f"{ends} phases", body, np.resize(asked, (32, 1)).astype(np.uint32), 1, block=32)
 
 
-PROBES = [
-    Probe("tokens", tokens),
-    Probe("parities", parities),
-    Probe("remote_arrivals", remote_arrivals),
-    Probe("cluster_addresses", cluster_addresses),
-    Probe("copy_arrivals", copy_arrivals),
-]
+def mbarrier_phases() -> Iterator[Case]:
+    """The end of a phase, and the result of a wait for either parity."""
+    for count, script in (
+        (1, "arrive; arrive; arrive"),
+        (3, "arrive; arrive 2; arrive 3; pending 1; pending 1; arrive"),
+        (1, "arrive.expect_tx 64; complete_tx 32; complete_tx 32; arrive"),
+        (2, "expect_tx 16; arrive; complete_tx 16; arrive"),
+        (2, "complete_tx 16; arrive; expect_tx 16; arrive"),
+        (1, "complete_tx 48; arrive.expect_tx 48; arrive"),
+        (1, "expect_tx 0; arrive.expect_tx 0; complete_tx 0; arrive"),
+        (1, "expect_tx 1048575; complete_tx 1048574; arrive; complete_tx 1; arrive"),
+        (3, "arrive_drop; arrive 2; arrive; arrive; arrive 2"),
+        (3, "arrive_drop 2; arrive; arrive; arrive"),
+        (1048575, "pending 1048574; arrive; pending 4; arrive 1048571"),
+        (4, "arrive 4; init 2; arrive; arrive; init 1; arrive"),
+        (2, "arrive_drop.expect_tx 8; complete_tx 8; arrive; arrive"),
+    ):
+        steps = script.split("; ")
+        out = np.zeros((len(steps) + 1, 2), np.uint32)
+        yield Case(f"{count}: {script}", texts.phases(count, steps), [out], out, block=1)

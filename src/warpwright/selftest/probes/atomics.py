@@ -8,10 +8,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tests.conformance.cases import Case, Probe, threads_case
-from tests.conformance.warps import special_values
+from warpwright.selftest.probes.cases import Array, Case, threads_case
+from warpwright.selftest.probes.warps import special_values
 
-__all__ = ["PROBES"]
+__all__ = ["atomics", "lane_reductions", "vector_atomics"]
 
 SCALARS = (
     *("add.u32", "add.s32", "add.u64", "inc.u32", "dec.u32", "exch.b32", "exch.b64", "exch.b128"),
@@ -36,38 +36,39 @@ DTYPES: dict[str, Any] = {
 SLOT = 16  # bytes of each thread's own memory
 
 
-def operands(rng: np.random.Generator, type: str, count: int) -> np.ndarray:
+def operands(rng: np.random.Generator, type: str, count: int) -> Array:
     """Returns (count, 16) bytes: numbers of all magnitudes; floats include pairs of small and of special values."""
     if type not in DTYPES:
         size = count * SLOT // 8
         wide = rng.integers(0, 2**63, size, np.uint64) >> rng.integers(0, 60, size, np.uint64)
-        return (wide * rng.choice(np.array([1, 2**64 - 1], np.uint64), size)).view(np.uint8).reshape(count, SLOT)
+        signed: Array = wide * rng.choice(np.array([1, 2**64 - 1], np.uint64), size)
+        return signed.view(np.uint8).reshape(count, SLOT)
     dtype = np.dtype(DTYPES[type])
     made = (rng.standard_normal((count, SLOT // dtype.itemsize)) * 2.0 ** rng.integers(-3, 4)).astype(dtype)
-    info = ml_dtypes.finfo(dtype)
+    info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     small = (rng.integers(-9, 10, made.shape) * float(info.smallest_subnormal)).astype(dtype)
     made = np.where(rng.random(made.shape) < 0.2, small, made)
     made = np.where(rng.random(made.shape) < 0.3, rng.choice(special_values(dtype), made.shape), made)
     return np.ascontiguousarray(made).view(np.uint8)
 
 
-def scalars() -> Iterator[Case]:
-    """Every operation on one value, in both spaces, each thread at its own address."""
+def atomics() -> Iterator[Case]:
+    """Every operation of atom on one value, in both spaces, each thread at its own address."""
     rng = np.random.default_rng(31)
     for op in SCALARS:
         for space in ("global", "shared"):
             yield atomic_case(rng, op, space)
 
 
-def vectors() -> Iterator[Case]:
-    """Vector operations, which exist for global memory only."""
+def vector_atomics() -> Iterator[Case]:
+    """Vector operations of atom, which exist for global memory only."""
     rng = np.random.default_rng(32)
     for op in VECTORS:
         yield atomic_case(rng, op, "global")
 
 
-def reductions() -> Iterator[Case]:
-    """red, and generic addresses."""
+def lane_reductions() -> Iterator[Case]:
+    """Every operation of red, and generic addresses."""
     rng = np.random.default_rng(33)
     for op in (
         "add.u32",
@@ -148,6 +149,3 @@ def packed(bits: int, count: int) -> str:
     if count == 1:
         return "    mov.b16 %half, 0;\n    mov.b32 %o0, {%old0, %half};\n"
     return "".join(f"    mov.b32 %o{n // 2}, {{%old{n}, %old{n + 1}}};\n" for n in range(0, count, 2))
-
-
-PROBES = [Probe("atomics", scalars), Probe("vector_atomics", vectors), Probe("lane_reductions", reductions)]

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from tests.conformance.cases import Case, Probe, sums, threads_case
-from tests.conformance.warps import listed, values
+from warpwright.selftest.probes import texts
+from warpwright.selftest.probes.cases import Array, Case, sums, threads_case
+from warpwright.selftest.probes.warps import listed, values
 
-__all__ = ["PROBES"]
+__all__ = [
+    "wgmma_bases",
+    "wgmma_fragments",
+    "wgmma_majors",
+    "wgmma_offsets",
+    "wgmma_signs",
+    "wgmma_starts",
+    "wgmma_sums",
+    "wgmma_widths",
+]
 
 FORMS = (
     *(("k16", d, "f16", "f16") for d in ("f32", "f16")),
@@ -32,7 +44,7 @@ A_PLAIN = descriptor(0, 128, 256)
 B_PLAIN = descriptor(2048, 128, 256)
 
 
-def by_warp(answer: np.ndarray) -> np.ndarray:
+def by_warp(answer: Array) -> Array:
     return sums(answer.reshape(4, -1))
 
 
@@ -44,12 +56,12 @@ def product_case(
     a: int | None = A_PLAIN,
     b: int = B_PLAIN,
     *,
-    image: np.ndarray | None = None,
+    image: Array | None = None,
     accumulate: int = 1,
     scales: Sequence[int] = (1, 1),
     trans: Sequence[int] = (0, 0),
     kind: str = "whole",
-    keep: Callable[[np.ndarray], np.ndarray] = sums,
+    keep: Callable[[Array], Array] = sums,
     modifier: str = "",
 ) -> Case:
     """One wgmma; ``a`` is None for A in registers. Words of a thread: descriptors, scale-d, A, D."""
@@ -90,7 +102,7 @@ END = """    wgmma.commit_group.sync.aligned;
 
 
 def wgmma_fragments() -> Iterator[Case]:
-    """D, and A in registers, of every type: integers, whose sums are exact."""
+    """The registers of D, and of A in registers, of every type: integers, whose sums are exact."""
     rng = np.random.default_rng(51)
     for form, n, a in product(FORMS, (8, 24), (A_PLAIN, None)):
         where = "shared" if a is not None else "registers"
@@ -98,7 +110,7 @@ def wgmma_fragments() -> Iterator[Case]:
 
 
 def wgmma_widths() -> Iterator[Case]:
-    """Every N; integer types have fewer."""
+    """wgmma of every N; integer types have fewer."""
     rng = np.random.default_rng(52)
     for n in range(8, 257, 8):
         yield product_case(rng, f"bf16 {n}", BF16, n, keep=by_warp)
@@ -142,19 +154,19 @@ for _row in range(16):  # K-major, not swizzled: 8 rows of 16 bytes, K from 8 on
 PICK = descriptor(IDENTITY, 128, 256)
 
 
-def first_of_rows(answer: np.ndarray) -> np.ndarray:
+def first_of_rows(answer: Array) -> Array:
     """Columns 0 and 8 of D as bfloat16: which chunk of 16 bytes each half of a K-major row is."""
     return (answer.reshape(4, 8, 4, 8)[:, :, 0, ::2] >> 16).astype(np.uint16)
 
 
-def first_of_columns(answer: np.ndarray) -> np.ndarray:
+def first_of_columns(answer: Array) -> Array:
     """Rows 0, 8, … of D as bfloat16: which chunk each eight rows of an MN-major column are."""
     return (answer.reshape(4, 8, 4, 8)[:, 0] >> 16).astype(np.uint16)
 
 
-def first_lines(answer: np.ndarray) -> np.ndarray:
+def first_lines(answer: Array) -> Array:
     """Rows 0 and 8 of D as bfloat16, for B."""
-    return (answer.reshape(4, 8, 4, -1)[0, 0] >> 16).astype(np.uint16)
+    return np.asarray(answer.reshape(4, 8, 4, -1)[0, 0] >> 16, np.uint16)
 
 
 def wgmma_bases() -> Iterator[Case]:
@@ -180,7 +192,7 @@ def base_case(
     a: int,
     b: int,
     trans: tuple[int, int],
-    keep: Callable[[np.ndarray], np.ndarray],
+    keep: Callable[[Array], Array],
     n: int = 16,
 ) -> Case:
     return product_case(rng, name, BF16, n, a, b, image=IMAGE, accumulate=0, trans=trans, keep=keep)
@@ -203,11 +215,47 @@ def wgmma_signs() -> Iterator[Case]:
         yield case
 
 
-PROBES = [
-    Probe("wgmma_fragments", wgmma_fragments),
-    Probe("wgmma_widths", wgmma_widths),
-    Probe("wgmma_majors", wgmma_majors),
-    Probe("wgmma_offsets", wgmma_offsets),
-    Probe("wgmma_bases", wgmma_bases),
-    Probe("wgmma_signs", wgmma_signs),
-]
+def wgmma_sums() -> Iterator[Case]:
+    """The rounding of wgmma's accumulation, with and without an accumulator; integers are exact."""
+    rng = np.random.default_rng(11)
+    for form, dtype in {
+        "k16.f32.f16.f16": np.float16,
+        "k16.f16.f16.f16": np.float16,
+        "k16.f32.bf16.bf16": ml_dtypes.bfloat16,
+        "k8.f32.tf32.tf32": np.float32,
+        "k32.f32.e4m3.e4m3": ml_dtypes.float8_e4m3fn,
+        "k32.f32.e5m2.e5m2": ml_dtypes.float8_e5m2,
+        "k32.f16.e4m3.e4m3": ml_dtypes.float8_e4m3fn,
+        "k32.s32.s8.s8": np.int8,
+    }.items():
+        for accumulate in (0, 1):
+            yield sum_case(rng, form, np.dtype(dtype), accumulate)
+
+
+def sum_case(rng: np.random.Generator, form: str, dtype: np.dtype[Any], accumulate: int) -> Case:
+    """A (64 rows of 32 bytes) and B (8 rows) of widely spread magnitudes, K-major, not swizzled."""
+    count, d_type = 72 * 32 // dtype.itemsize, form.split(".")[1]
+    spread = rng.standard_normal(count) * 2.0 ** rng.integers(-4, 5, count)
+    values = rng.integers(-128, 128, count) if d_type == "s32" else spread
+    image = np.zeros(3072, np.uint8)
+    image[: 72 * 32] = values.astype(dtype).view(np.uint8)
+    kind = {"f32": np.float32, "f16": np.float16, "s32": np.int32}[d_type]
+    d = (rng.standard_normal(512) * 50).astype(kind).reshape(128, 4)
+    scales = {"s32": ""}.get(d_type, ", 1, 1") + (", 0, 0" if form.startswith("k16") else "")
+    text = texts.wgmma(f"m64n8{form}", d.nbytes // 512, f"{accumulate}{scales}")
+    bounds = 128 >> 4 << 16 | 256 >> 4 << 32
+    args = [image, image.size, d, bounds, bounds | 2048 >> 4]
+    return Case(f"{form} {accumulate}", text, args, d, smem=1024 + image.size)
+
+
+def wgmma_starts() -> Iterator[Case]:
+    """Operands that start inside their swizzle pattern: the pattern is that of absolute addresses."""
+    rng = np.random.default_rng(12)
+    image = rng.standard_normal(10240 // 2).astype(ml_dtypes.bfloat16)
+    for mode, width in ((1, 128), (2, 64), (3, 32)):
+        for start in (0, 32, 128, 256, 384, 896):
+            d = np.zeros((128, 4), np.float32)
+            text = texts.wgmma("m64n8k16.f32.bf16.bf16", 4, "0, 1, 1, 0, 0")
+            bounds = mode << 62 | 1 << 16 | 8 * width >> 4 << 32
+            args = [image, image.nbytes, d, bounds | start >> 4, bounds]
+            yield Case(f"{width} start {start}", text, args, d, smem=1024 + image.nbytes)
