@@ -116,9 +116,8 @@ def choose(
     if level is not None:
         return plan_sm90(sm90.config_of(level), a, b, d, majors, sms, epilogue, columns)
     matrix = len(d[0]) == MATRIX
-    found = sm90.choose(
-        m, n, k, a[2].itemsize, batches=1 if matrix else d[0][0], sms=sms, tuned=tuned, slices=scratch and matrix
-    )
+    batches, slices = 1 if matrix else d[0][0], scratch and matrix
+    found = sm90.choose(m, n, k, a[2].itemsize, batches=batches, majors=majors, sms=sms, tuned=tuned, slices=slices)
     return plan_sm90(found, a, b, d, majors, sms, epilogue, columns)
 
 

@@ -368,5 +368,15 @@ def test_a_configuration_without_scratch_memory_has_no_slices() -> None:
     assert choose(1424, 328, 15472, slices=False).slices == choose(100, 100, 50000, slices=False).slices == 1
 
 
+@pytest.mark.parametrize("majors", MAJORS)
+@pytest.mark.parametrize("shape", [(1024, 6144, 4096), (2432, 1280, 1408), (411, 3072, 13440), (7548, 7080, 2248)])
+def test_the_chosen_configuration_has_a_kernel_for_every_layout(
+    shape: tuple[int, int, int], majors: tuple[str, str]
+) -> None:
+    """A part of 96 rows of a shared operand is no whole panel of 64 where rows are dense in memory."""
+    config = choose(*shape, majors=majors)
+    assert kernel_of(config).trace(majors=majors, batched="d" if config.slices > 1 else "").ptx
+
+
 def test_fewer_sms_take_more_rounds() -> None:
     assert choose(1000, 3000, 2000) is not choose(1000, 3000, 2000, sms=78)

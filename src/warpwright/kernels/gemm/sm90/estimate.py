@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import hypot
+from typing import NamedTuple
 
 from warpwright.kernels.gemm.sm90.configs import ATOM_BYTES, CONFIGS, Config
 
-__all__ = ["candidates", "estimate_us"]
+__all__ = ["Problem", "candidates", "estimate_us", "has_whole_panels"]
 
 LAUNCH_US = 4.8
 BLOCK_US = 1.82e-5  # of the tensor core, for each element of a tile and k-block
@@ -26,39 +27,65 @@ SUM_US, SUM_BYTES = 2.5, 3.0e6  # of the second launch of slices of K: its start
 FEW_ROWS = 4  # rows of tiles: fewer read B so rarely that it is loaded to be evicted first
 
 
-def candidates(m: int, k: int, in_bytes: int, *, slices: bool) -> Iterator[Config]:
+class Problem(NamedTuple):
+    """``batches`` of D (m, n) = A (m, k) · B (n, k)ᵀ. ``majors``: the axis of A and of B that is dense in memory, "k"
+    or "mn"; ``size``: bytes of an element of both."""
+
+    m: int
+    n: int
+    k: int
+    size: int
+    batches: int
+    majors: tuple[str, str]
+
+    @property
+    def crossing(self) -> tuple[float, float]:
+        """L2's work for 128 bytes of A and of B, as a multiple of the work where rows in memory begin at 128 bytes."""
+        extents = zip((self.m, self.n), self.majors, strict=True)
+        a, b = (_crossing((self.k if major == "k" else rows) * self.size) for rows, major in extents)
+        return a, b
+
+
+def candidates(problem: Problem, *, slices: bool) -> Iterator[Config]:
     """Yields the configurations that can be the fastest for more than 128 rows of A; ``slices``: also with slices of K.
 
-    Of two that differ in cache hints or multicast alone, the alignment of K and the rows of tiles decide.
+    Of two that differ in cache hints or multicast alone, the alignment of rows and the rows of tiles decide.
     """
-    aligned = k * in_bytes % ATOM_BYTES == 0
+    aligned = problem.crossing == (1.0, 1.0)
     for name, config in CONFIGS.items():
         whole = config.slices == config.split == 1 and not config.rotate
-        few = aligned and -(-m // config.tile[0]) <= FEW_ROWS
-        if bool(config.promoted) != (in_bytes == 1) or not (whole or (slices and config.slices > 1)):
+        few = aligned and -(-problem.m // config.tile[0]) <= FEW_ROWS
+        if bool(config.promoted) != (problem.size == 1) or not (whole or (slices and config.slices > 1)):
             continue
         if whole and name in PAIRED and bool(config.once) != few:
             continue
-        if aligned and name == "64x128 pair":
+        if (aligned and name == "64x128 pair") or not has_whole_panels(config, problem):
             continue
         yield config
+
+
+def has_whole_panels(config: Config, problem: Problem) -> bool:
+    """Whether each CTA's part of a shared operand is whole panels: of a "mn" operand a panel is 128 bytes of rows."""
+    parts = config.tile[0] // config.share[1], config.tile[1] // config.share[0]
+    panel = ATOM_BYTES // problem.size
+    return all(major == "k" or part % panel == 0 for part, major in zip(parts, problem.majors, strict=True))
 
 
 PAIRED = {name for name in CONFIGS for plain in CONFIGS if f"{plain} stream" == name or f"{name} stream" == plain}
 
 
-def estimate_us(config: Config, m: int, n: int, k: int, in_bytes: int, *, batches: int, sms: int) -> float:
-    """Returns the microseconds of D (m, n) = A (m, k) · B (n, k)ᵀ, ``batches`` times, on a device of ``sms`` SMs."""
-    (rows, columns), share = config.tile, config.share
+def estimate_us(config: Config, problem: Problem, *, sms: int) -> float:
+    """Returns the microseconds of a problem on a device of ``sms`` SMs."""
+    m, n, k, size, batches, _ = problem
+    (rows, columns), share, (of_a, of_b) = config.tile, config.share, problem.crossing
     parts = batches * config.slices
     clusters = parts * _pieces(_pieces(m, rows), share[0]) * _pieces(_pieces(n, columns), share[1])
     rounds = _pieces(clusters, max(1, sms // config.cluster))
-    blocks = _pieces(_pieces(k * in_bytes, ATOM_BYTES), config.slices)
-    crossing = _crossing(k * in_bytes)
-    sent = (rows / share[1] + columns / share[0]) * crossing / ROWS
+    blocks = _pieces(_pieces(k * size, ATOM_BYTES), config.slices)
+    sent = (rows / share[1] * of_a + columns / share[0] * of_b) / ROWS
     multiplied = rows * columns * BLOCK_US * (NARROW[1] if columns <= NARROW[0] else 1.0)
     round_us = blocks * max(multiplied, sent) + rows * columns * STORE_US
-    moved = (m + n) * k * in_bytes * crossing**0.5 + 2 * m * n
+    moved = (m * of_a**0.5 + n * of_b**0.5) * k * size + 2 * m * n
     added = SUM_US + parts * m * n * 4 / SUM_BYTES if config.slices > 1 else 0.0
     return LAUNCH_US + hypot(rounds * round_us, batches * moved / HBM_BYTES) + added
 
@@ -68,6 +95,4 @@ def _pieces(extent: int, piece: int) -> int:
 
 
 def _crossing(row_bytes: int) -> float:
-    """L2's work for a row of 128 bytes where rows of an operand are ``row_bytes`` apart, as a multiple of an aligned
-    row's."""
     return 1.0 if row_bytes % ATOM_BYTES == 0 else 1.3 if row_bytes % SECTORS == 0 else 2.2

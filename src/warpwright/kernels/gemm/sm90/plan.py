@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from warpwright.errors import UsageError
 from warpwright.kernels.gemm.sm90.configs import ATOM_BYTES, CONFIGS, Config
-from warpwright.kernels.gemm.sm90.estimate import candidates, estimate_us
+from warpwright.kernels.gemm.sm90.estimate import Problem, candidates, estimate_us, has_whole_panels
 from warpwright.kernels.gemm.sm90.facts import FACTS, FP8_FACTS, Fact
 
 __all__ = ["Plan", "choose", "fit_slices", "plan_gemm", "worthwhile"]
@@ -39,6 +39,7 @@ def choose(
     in_bytes: int = 2,
     *,
     batches: int = 1,
+    majors: tuple[str, str] = ("k", "k"),
     sms: int = 132,
     tuned: Sequence[Known] = (),
     slices: bool = True,
@@ -47,10 +48,13 @@ def choose(
 
     The fact of a problem that is `NEAR` decides, for at most `FEW_ROWS` rows the nearest fact; otherwise the estimate
     of all candidates does. The distance of two problems is the squared Euclidean distance of the logarithms of their
-    extents. ``in_bytes`` is the size of an element of A and B: 2, or 1 for FP8, which has facts of its own. ``tuned``
-    are the user's own facts; at equal distance they win. Without ``slices`` the configuration needs no scratch memory.
+    extents. ``in_bytes`` is the size of an element of A and B: 2, or 1 for FP8, which has facts of its own. ``majors``
+    names the axis of each operand that is dense in memory. ``tuned`` are the user's own facts; at equal distance they
+    win. Without ``slices`` the configuration needs no scratch memory.
     """
-    facts: list[Known] = [each for each in tuned if each.config in CONFIGS]
+    problem = Problem(m, n, k, in_bytes, batches, majors)
+    usable = {name for name, config in CONFIGS.items() if has_whole_panels(config, problem)}
+    facts: list[Known] = [each for each in tuned if each.config in usable]
     facts += FACTS if in_bytes > 1 else FP8_FACTS
 
     def distance(fact: Known) -> float:
@@ -62,8 +66,8 @@ def choose(
     if m <= FEW_ROWS or distance(nearest) <= NEAR:
         found = CONFIGS[nearest.config]
     else:
-        fitting = (each for each in candidates(m, k, in_bytes, slices=slices) if fit_slices(each, k, in_bytes) is each)
-        found = min(fitting, key=lambda each: estimate_us(each, m, n, k, in_bytes, batches=batches, sms=sms))
+        fitting = (each for each in candidates(problem, slices=slices) if fit_slices(each, k, in_bytes) is each)
+        found = min(fitting, key=lambda each: estimate_us(each, problem, sms=sms))
     return found if slices else _in_one_launch(found)
 
 
