@@ -62,6 +62,7 @@ from warpwright.lang import (
     wgmma,
 )
 from warpwright.lang.ring import Slot
+from warpwright.lang.trace import addr, current
 from warpwright.types import Scalar
 
 __all__ = ["convert", "gradients", "kernels_of", "prepare"]
@@ -152,7 +153,8 @@ def gradients(
     first, count = mask.tiles(key)
     order = QueryTiles(first, count, first + count * ctaid.x // nctaid.x if config.rotated else first)
     of_all = (batch * nctaid.y + ctaid.y) * group
-    init_barriers((memory.kv, *memory.rings), (q, k, v, do, dk, dv, sums))
+    maps = (q, k, v, do, dk, dv, sums) if config.adds == "tensor" else (q, k, v, do, dk, dv)
+    init_barriers((memory.kv, *memory.rings), maps)
     bar.sync()
 
     @role(warps=range(WARPS))
@@ -175,6 +177,8 @@ def gradients(
 
     @role(warp=1, elect=True)
     def save() -> None:
+        if config.adds == "red":
+            return
         phase, rows, at = var(u32, 0), memory.sums.members["sums"].shape[0], order.begin()
         for number in loop(group):
             for _ in loop(count):
@@ -182,7 +186,16 @@ def gradients(
                 slots = [Slot(memory.sums, var(u32, own), phase.to(u32)) for own in range(2)]
                 for own, slot in enumerate(slots):
                     slot.full.wait()
-                    tma.reduce(sums[place + own * rows, 0], slot.sums)
+                    if config.adds == "bulk":
+                        target = sums + (place + own * rows).to(u64) * ROW
+                        current().emit(
+                            "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32",
+                            addr(target.address),
+                            addr(slot.sums.address),
+                            slot.nbytes,
+                        )
+                    else:
+                        tma.reduce(sums[place + own * rows, 0], slot.sums)
                     tma.commit_group()
                 for own, slot in enumerate(slots):
                     tma.wait_group(1 - own, read=True)
@@ -193,14 +206,19 @@ def gradients(
     @role(warps=range(WARPS, 3 * WARPS))
     def multiply() -> None:
         setmaxnreg.inc(MULTIPLY_REGISTERS)
-        consumer = BackwardConsumer(memory, mask, key, order, scale * LOG2E, config)
+        where = None if config.adds != "red" else sums + (of_all * tiles).to(u64) * (queries * config.head_dim)
+        consumer = BackwardConsumer(memory, mask, key, order, scale * LOG2E, config, where, tiles)
         memory.kv.wait(0)
         consumer.wait_and_issue_scores(slot_at(memory.q, var(u32, 0)))
-        wgmma.wait_group(0)
+        if config.ahead < 2:
+            consumer.wait_and_issue_dp(slot_at(memory.do, var(u32, 0)))
+        wgmma.wait_group(0 if config.ahead == 2 else 1)
         steps = group * count
         for number in loop(steps - 1):
             consumer.step(number, True)
         consumer.step(steps - 1, False)
+        if config.lagged:
+            consumer.finish(steps - 1)
         # dV leaves through the tile of V, and dK through that of K when neither consumer reads K any more.
         consumer.store_and_commit(memory.v, consumer.dv, dv, (batch, ctaid.y, key), None)
         wgmma.wait_group(0)
@@ -243,4 +261,7 @@ def convert(
 def kernels_of(config: BackwardConfig) -> tuple[Kernel, Kernel, Kernel]:
     """Returns `prepare`, `gradients` and `convert`; configure ``dtype``, and ``bounds`` of `gradients`, on them."""
     wide = gradients.configure(config=config, threads=config.threads)
+    if config.adds != "tensor":
+        params = {**wide.params, "sums": prepare.params["sums"]}
+        wide = Kernel(wide.function, wide.arch, wide.cluster, wide.threads, params, wide.config)
     return prepare.configure(config=config), wide, convert.configure(config=config)

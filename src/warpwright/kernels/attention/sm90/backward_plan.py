@@ -29,6 +29,11 @@ class BackwardConfig:
     tile: tuple[int, int] = (64, 128)
     chained: bool = True
     rotated: bool = False
+    ahead: int = 2
+    lagged: bool = False
+    adds: str = "tensor"
+    parts: int = 2
+    late: bool = False
 
     @property
     def threads(self) -> int:

@@ -20,6 +20,7 @@ from warpwright.lang import (
     Var,
     b32,
     bar,
+    cvt,
     elect_one,
     ex2,
     f32,
@@ -30,6 +31,7 @@ from warpwright.lang import (
     mbarrier,
     min,
     pack,
+    red,
     s32,
     select,
     shfl,
@@ -39,6 +41,7 @@ from warpwright.lang import (
     tid,
     tma,
     u32,
+    u64,
     unpack,
     var,
     warp,
@@ -159,12 +162,13 @@ class Memory:
     do: Ring
     stats: tuple[Tile, Tile]
     ds: Tile
-    sums: Ring
+    sums: Ring | None
+    ready: Ring | None
 
     @property
     def rings(self) -> tuple[Ring, ...]:
         """The three rings."""
-        return self.q, self.do, self.sums
+        return tuple(ring for ring in (self.q, self.do, self.sums, self.ready) if ring is not None)
 
     @staticmethod
     def of(config: BackwardConfig, dtype: type[Scalar]) -> Memory:
@@ -180,7 +184,10 @@ class Memory:
             do=Ring(STAGES, empty=CONSUMERS, name="do", rows=rows),
             stats=(smem.tile(f32, (STAGES, queries)), smem.tile(f32, (STAGES, queries))),
             ds=smem.tile(dtype, (STAGES * queries, keys), swizzle=128),
-            sums=Ring(CONSUMERS, full=WARPS, name="sums", sums=smem.tile(f32, part_of_dq)),
+            sums=None
+            if config.adds == "red"
+            else Ring(CONSUMERS, full=WARPS, name="sums", sums=smem.tile(f32, part_of_dq)),
+            ready=Ring(STAGES, full=CONSUMERS * WARPS, empty=CONSUMERS, name="ds") if config.lagged else None,
         )
 
 
@@ -237,8 +244,19 @@ class BackwardConsumer:
     """
 
     def __init__(
-        self, memory: Memory, mask: QueryMask, key: Any, tiles: QueryTiles, scale: Any, config: BackwardConfig
+        self,
+        memory: Memory,
+        mask: QueryMask,
+        key: Any,
+        tiles: QueryTiles,
+        scale: Any,
+        config: BackwardConfig,
+        where: Any,
+        tiles_of_head: Any,
     ) -> None:
+        self.config, self.where, self.tiles = config, where, tiles_of_head
+        if where is not None:
+            self.head, self.before = var(u32, 0), var(u32, 0)
         self.memory, self.mask, self.scale, self.chained = memory, mask, scale, config.chained
         self.own, self.one, self.number = shfl.idx(warp.id // WARPS - 1, 0), elect_one(), warp.id - WARPS
         self.leader = self.one & (warp.id % WARPS == 0)
@@ -248,9 +266,17 @@ class BackwardConsumer:
         self.scores, self.dp = (wgmma.accumulator(f32, (STRIP, queries)) for _ in range(2))
         self.dk, self.dv = (wgmma.accumulator(f32, (STRIP, head_dim)) for _ in range(2))
         self.dq = wgmma.accumulator(f32, (STRIP, queries * head_dim // (CONSUMERS * STRIP)))
+        if config.late and self.dq.shape == self.dp.shape:
+            self.dq = self.dp
         self.weights, self.ds = ([var(b32, 0) for _ in range(queries // 4)] for _ in range(2))
-        self.cuts = (0, queries // 2 // K * K, queries)
+        self.cuts = (0, queries // 2 // K * K, queries) if config.parts == 2 else (0, queries)
         clear(self.dk, self.dv)
+        if config.lagged:
+            # The first dQ is that of no tile: its dS is 0, and it is not added.
+            zeros = [var(b32, 0) for _ in range(queries // 4)]
+            store_transposed(part(memory.ds, 1, queries, "k"), zeros, 0, self.number * WARP_ROWS)
+            fence.proxy_async()
+            bar.sync(*CONSUMER_BARRIER)
 
     def wait_and_issue_scores(self, slot: Slot) -> None:
         """Wait for Q in ``slot``, then issue Sᵀ = K·Qᵀ."""
@@ -267,6 +293,12 @@ class BackwardConsumer:
         row, key = self.at.tile * self.queries, self.key + self.number * WARP_ROWS + warp.lane // 4
         with If(self.mask.hidden(row, self.key + self.own * STRIP)):
             self.mask.apply(self.scores, row, key)
+        if self.config.late:
+            for left in range(0, self.queries, K):
+                chunk = self.scores.regs[left // 2 : (left + K) // 2]
+                for register, shift in zip(chunk, of_columns(stats, K, left), strict=True):
+                    register.set(ex2(fma(register, self.scale, shift)))
+            return
         for v, shift in enumerate(of_columns(stats, self.queries)):
             register = self.scores.regs[v]
             register.set(ex2(fma(register, self.scale, shift)))
@@ -291,35 +323,98 @@ class BackwardConsumer:
 
     def step(self, number: Any, more: bool) -> None:
         """Compute a tile of queries, whose scores are issued; with ``more`` issue the scores of the next tile."""
-        memory, stage = self.memory, number % STAGES
+        memory, stage, config = self.memory, number % STAGES, self.config
         slot_q, slot_do = (slot_at(ring, number) for ring in (memory.q, memory.do))
         shifts, means = (part(stats, stage, 1, "k") for stats in memory.stats)
         ds = part(memory.ds, stage, self.queries, "k")
-        if not self.chained:
+        if not self.chained and config.ahead == 2:
             wgmma.wait_group(0)
-        self.wait_and_issue_dp(slot_do)
+        if config.ahead == 2:
+            self.wait_and_issue_dp(slot_do)
         self.compute_weights(shifts)
         # dP is there. So is dK of the tile before: its slot of Q is empty.
         wgmma.wait_group(0)
-        with If(self.leader & (number > 0)):
-            slot_at(memory.q, number + 1).empty.arrive()
-        mean_of_column = of_columns(means, self.queries)
+        if config.ahead:
+            with If(self.leader & (number > 0)):
+                slot_at(memory.q, number + 1).empty.arrive()
+        mean_of_column = [] if config.late else of_columns(means, self.queries)
+        if config.lagged:
+            slot_at(memory.ready, number).empty.wait()
         for left, right in zip(self.cuts, self.cuts[1:], strict=False):
-            self.compute_ds(slice(left, right), mean_of_column, ds)
+            if config.late:
+                for first in range(left, right, K):
+                    own = [0] * (first // 2) + of_columns(means, K, first)
+                    self.compute_ds(slice(first, first + K), own, ds)
+            else:
+                self.compute_ds(slice(left, right), mean_of_column, ds)
             issue_rs(self.dv, self.weights[left // 4 : right // 4], slot_do.rows[left:right, :], True)
         fence.proxy_async()
-        if more:
-            self.wait_and_issue_scores(slot_at(memory.q, number + 1))
-        # Both consumers stored their keys of dS.
-        bar.sync(*CONSUMER_BARRIER)
-        wgmma.wait_group(1 if more else 0)
+        next_slot = slot_at(memory.q, number + 1)
+        if config.lagged:
+            warp.sync()
+            with If(self.one):
+                slot_at(memory.ready, number).full.arrive()
+        if more and config.ahead == 2:
+            self.wait_and_issue_scores(next_slot)
+        if not config.lagged:
+            # Both consumers stored their keys of dS.
+            bar.sync(*CONSUMER_BARRIER)
+        wgmma.wait_group(1 if more and config.ahead == 2 else 0)
         with If(self.leader):
             slot_do.empty.arrive()
-        self.issue_dq(ds)
+        if config.lagged:
+            with If(number > 0):
+                slot_at(memory.ready, number - 1).full.wait()
+            self.issue_dq(part(memory.ds, 1 - stage, self.queries, "k"))
+        else:
+            self.issue_dq(ds)
+        if more and config.ahead == 1:
+            self.wait_and_issue_scores(next_slot)
         issue_rs(self.dk, self.ds, slot_q.rows, True)
-        wgmma.wait_group(1)
-        # The part of dQ to the role `save`, in the order of the fragment: float4 by float4, thread by thread.
-        slot = Slot(memory.sums, self.own, stage)
+        wgmma.wait_group(2 if more and config.ahead == 1 else 1)
+        if config.lagged:
+            with If(number > 0):
+                with If(self.leader):
+                    slot_at(memory.ready, number - 1).empty.arrive()
+                self.add_dq(number - 1)
+        else:
+            self.add_dq(number)
+        if more and config.ahead < 2:
+            if config.ahead == 0:
+                self.wait_and_issue_scores(next_slot)
+            self.wait_and_issue_dp(slot_at(memory.do, number + 1))
+            wgmma.wait_group(1 + config.ahead)
+            if config.ahead == 0:
+                with If(self.leader):
+                    slot_q.empty.arrive()
+        self.advance()
+
+    def advance(self) -> None:
+        """Advance to the next tile of queries."""
+        if self.where is not None and self.config.lagged:
+            self.before.set(self.head * self.tiles + self.at.tile)
+        self.at.advance()
+        if self.where is not None:
+            self.head.set(self.head + select(self.at.tile == self.at.start, cvt(1, u32), 0))
+
+    def finish(self, number: Any) -> None:
+        """Add dQ of the last tile of queries."""
+        slot_at(self.memory.ready, number).full.wait()
+        self.issue_dq(part(self.memory.ds, number % STAGES, self.queries, "k"))
+        wgmma.wait_group(0)
+        self.add_dq(number)
+
+    def add_dq(self, number: Any) -> None:
+        """Add this warpgroup's part of dQ to the sums, in the order of the fragment: float4 by float4, thread by
+        thread."""
+        if self.where is not None:
+            tile = self.before if self.config.lagged else self.head * self.tiles + self.at.tile
+            half = len(self.dq.regs) * WARPGROUP
+            target = self.where + tile.to(u64) * (2 * half) + (self.own * half + tid.x % WARPGROUP * FOUR)
+            for start in range(0, len(self.dq.regs), FOUR):
+                red.add(target + start * WARPGROUP, *self.dq.regs[start : start + FOUR])
+            return
+        slot = Slot(self.memory.sums, self.own, number % 2)
         slot.empty.wait()
         corner = slot.sums.at(0, tid.x % WARPGROUP * FOUR)
         for start in range(0, len(self.dq.regs), FOUR):
@@ -328,7 +423,6 @@ class BackwardConsumer:
         warp.sync()
         with If(self.one):
             slot.full.arrive()
-        self.at.advance()
 
     def store_and_commit(
         self, tile: Tile, acc: Fragment, target: tma.Map[Scalar], place: tuple[Any, ...], factor: Any
@@ -352,10 +446,10 @@ def slot_at(ring: Ring, number: Any) -> Slot:
     return Slot(ring, number % STAGES, number // STAGES % 2)
 
 
-def of_columns(stats: Tile, columns: int) -> list[Any]:
+def of_columns(stats: Tile, columns: int, left: int = 0) -> list[Any]:
     """Returns the statistic of its column for each element of a fragment (64, ``columns``)."""
     corner, found = stats.at(0, warp.lane % 4 * 2), []
-    for column in range(0, columns, 8):
+    for column in range(left, left + columns, 8):
         found += list(ld(corner + column, vec=2)) * 2
     return found
 
