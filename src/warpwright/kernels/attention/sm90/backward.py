@@ -206,8 +206,8 @@ def gradients(
     @role(warps=range(WARPS, 3 * WARPS))
     def multiply() -> None:
         setmaxnreg.inc(MULTIPLY_REGISTERS)
-        where = None if config.adds != "red" else sums + (of_all * tiles).to(u64) * (queries * config.head_dim)
-        consumer = BackwardConsumer(memory, mask, key, order, scale * LOG2E, config, where, tiles)
+        where = sums if config.adds == "red" else None
+        consumer = BackwardConsumer(memory, mask, key, order, scale * LOG2E, config, where, tiles, of_all)
         memory.kv.wait(0)
         consumer.wait_and_issue_scores(slot_at(memory.q, var(u32, 0)))
         if config.ahead < 2:

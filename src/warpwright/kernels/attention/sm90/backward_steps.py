@@ -253,10 +253,11 @@ class BackwardConsumer:
         config: BackwardConfig,
         where: Any,
         tiles_of_head: Any,
+        first_head: Any,
     ) -> None:
         self.config, self.where, self.tiles = config, where, tiles_of_head
         if where is not None:
-            self.head, self.before = var(u32, 0), var(u32, 0)
+            self.head, self.before = var(u32, first_head), var(u32, 0)
         self.memory, self.mask, self.scale, self.chained = memory, mask, scale, config.chained
         self.own, self.one, self.number = shfl.idx(warp.id // WARPS - 1, 0), elect_one(), warp.id - WARPS
         self.leader = self.one & (warp.id % WARPS == 0)
@@ -274,9 +275,11 @@ class BackwardConsumer:
         if config.lagged:
             # The first dQ is that of no tile: its dS is 0, and it is not added.
             zeros = [var(b32, 0) for _ in range(queries // 4)]
-            store_transposed(part(memory.ds, 1, queries, "k"), zeros, 0, self.number * WARP_ROWS)
+            store_transposed(part(memory.ds, 0, queries, "k"), zeros, 0, self.number * WARP_ROWS)
             fence.proxy_async()
-            bar.sync(*CONSUMER_BARRIER)
+            warp.sync()
+            with If(self.one):
+                memory.ready.full[0].arrive()
 
     def wait_and_issue_scores(self, slot: Slot) -> None:
         """Wait for Q in ``slot``, then issue Sᵀ = K·Qᵀ."""
@@ -326,7 +329,7 @@ class BackwardConsumer:
         memory, stage, config = self.memory, number % STAGES, self.config
         slot_q, slot_do = (slot_at(ring, number) for ring in (memory.q, memory.do))
         shifts, means = (part(stats, stage, 1, "k") for stats in memory.stats)
-        ds = part(memory.ds, stage, self.queries, "k")
+        ds = part(memory.ds, 1 - stage if config.lagged else stage, self.queries, "k")
         if not self.chained and config.ahead == 2:
             wgmma.wait_group(0)
         if config.ahead == 2:
@@ -339,7 +342,7 @@ class BackwardConsumer:
                 slot_at(memory.q, number + 1).empty.arrive()
         mean_of_column = [] if config.late else of_columns(means, self.queries)
         if config.lagged:
-            slot_at(memory.ready, number).empty.wait()
+            slot_at(memory.ready, number + 1).empty.wait()
         for left, right in zip(self.cuts, self.cuts[1:], strict=False):
             if config.late:
                 for first in range(left, right, K):
@@ -353,7 +356,7 @@ class BackwardConsumer:
         if config.lagged:
             warp.sync()
             with If(self.one):
-                slot_at(memory.ready, number).full.arrive()
+                slot_at(memory.ready, number + 1).full.arrive()
         if more and config.ahead == 2:
             self.wait_and_issue_scores(next_slot)
         if not config.lagged:
@@ -363,9 +366,8 @@ class BackwardConsumer:
         with If(self.leader):
             slot_do.empty.arrive()
         if config.lagged:
-            with If(number > 0):
-                slot_at(memory.ready, number - 1).full.wait()
-            self.issue_dq(part(memory.ds, 1 - stage, self.queries, "k"))
+            slot_at(memory.ready, number).full.wait()
+            self.issue_dq(part(memory.ds, stage, self.queries, "k"))
         else:
             self.issue_dq(ds)
         if more and config.ahead == 1:
@@ -373,9 +375,9 @@ class BackwardConsumer:
         issue_rs(self.dk, self.ds, slot_q.rows, True)
         wgmma.wait_group(2 if more and config.ahead == 1 else 1)
         if config.lagged:
+            with If(self.leader):
+                slot_at(memory.ready, number).empty.arrive()
             with If(number > 0):
-                with If(self.leader):
-                    slot_at(memory.ready, number - 1).empty.arrive()
                 self.add_dq(number - 1)
         else:
             self.add_dq(number)
@@ -399,8 +401,8 @@ class BackwardConsumer:
 
     def finish(self, number: Any) -> None:
         """Add dQ of the last tile of queries."""
-        slot_at(self.memory.ready, number).full.wait()
-        self.issue_dq(part(self.memory.ds, number % STAGES, self.queries, "k"))
+        slot_at(self.memory.ready, number + 1).full.wait()
+        self.issue_dq(part(self.memory.ds, (number + 1) % STAGES, self.queries, "k"))
         wgmma.wait_group(0)
         self.add_dq(number)
 
