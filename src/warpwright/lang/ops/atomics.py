@@ -7,7 +7,6 @@ from typing import Any
 from warpwright.lang.expr import Expr, Value, operand
 from warpwright.lang.pointer import Pointer, check_pointer
 from warpwright.lang.trace import current
-from warpwright.ptx import nodes
 from warpwright.types import Scalar
 
 __all__ = ["atom", "red"]
@@ -163,21 +162,15 @@ class _Red:
     __slots__ = ()
     namespace = "red"
 
-    def add(self, pointer: Pointer[Any], *values: Value, sem: str = "", scope: str = "") -> None:
-        """Add a value (u32, s32, u64, s64, f32, f64, f16, bf16), or 2 or 4 of f32 to neighbours in global memory.
+    def add(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> None:
+        """Add ``value``: u32, s32, u64, s64, f32, f64, f16, bf16.
 
         Issued by each thread for itself.
         Completes by the order of the memory model.
-        Targets: all; several values sm_90 and later.
+        Targets: all.
         PTX ISA 9.1 section 9.7.13.6 (red.add).
         """
-        opcode, address, *added = _operands("red", "add", pointer, sem, scope, values)
-        if len(added) == 1:
-            current().emit(opcode, address, *added)
-            return
-        *words, dtype = opcode.split(".")
-        vector = nodes.Vector(tuple(current().node(value) for value in added))
-        current().emit(".".join((*words, f"v{len(added)}", dtype)), address, vector)
+        _red("add", pointer, sem, scope, value)
 
     def min(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> None:
         """Store the minimum: u32, s32, u64, s64.

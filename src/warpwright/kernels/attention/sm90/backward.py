@@ -6,8 +6,9 @@ that see these keys, keeps dK and dV in registers and adds its part of dQ to flo
 order. `convert` scales and rounds these sums.
 
 With P = softmax(S), S = scale · Q·Kᵀ and dP = dO·Vᵀ: dV = Pᵀ·dO, dS = P ∘ (dP - mean), dQ = scale · dS·K,
-dK = scale · dSᵀ·Q. The five matrix multiplications of a tile of queries are issued so that the tensor cores always have
-one in flight: S of the next tile is issued before dQ and dK of this tile, and dP of the next tile before dK is done.
+dK = scale · dSᵀ·Q. The five matrix multiplications of a tile of queries are issued so that the tensor cores have one in
+flight while a warpgroup computes: dP during the weights, dV during dS, and dK while dQ leaves for the sums. S and dP of
+the next tile are issued behind these sums (head dimension 128), or S before dQ and dP with the weights (64).
 """
 
 from __future__ import annotations
@@ -62,7 +63,6 @@ from warpwright.lang import (
     wgmma,
 )
 from warpwright.lang.ring import Slot
-from warpwright.lang.trace import addr, current
 from warpwright.types import Scalar
 
 __all__ = ["convert", "gradients", "kernels_of", "prepare"]
@@ -153,8 +153,7 @@ def gradients(
     first, count = mask.tiles(key)
     order = QueryTiles(first, count, first + count * ctaid.x // nctaid.x if config.rotated else first)
     of_all = (batch * nctaid.y + ctaid.y) * group
-    maps = (q, k, v, do, dk, dv, sums) if config.adds == "tensor" else (q, k, v, do, dk, dv)
-    init_barriers((memory.kv, *memory.rings), maps)
+    init_barriers((memory.kv, *memory.rings), (q, k, v, do, dk, dv, sums))
     bar.sync()
 
     @role(warps=range(WARPS))
@@ -177,8 +176,6 @@ def gradients(
 
     @role(warp=1, elect=True)
     def save() -> None:
-        if config.adds == "red":
-            return
         phase, rows, at = var(u32, 0), memory.sums.members["sums"].shape[0], order.begin()
         for number in loop(group):
             for _ in loop(count):
@@ -186,16 +183,7 @@ def gradients(
                 slots = [Slot(memory.sums, var(u32, own), phase.to(u32)) for own in range(2)]
                 for own, slot in enumerate(slots):
                     slot.full.wait()
-                    if config.adds == "bulk":
-                        target = sums + (place + own * rows).to(u64) * ROW
-                        current().emit(
-                            "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32",
-                            addr(target.address),
-                            addr(slot.sums.address),
-                            slot.nbytes,
-                        )
-                    else:
-                        tma.reduce(sums[place + own * rows, 0], slot.sums)
+                    tma.reduce(sums[place + own * rows, 0], slot.sums)
                     tma.commit_group()
                 for own, slot in enumerate(slots):
                     tma.wait_group(1 - own, read=True)
@@ -206,19 +194,16 @@ def gradients(
     @role(warps=range(WARPS, 3 * WARPS))
     def multiply() -> None:
         setmaxnreg.inc(MULTIPLY_REGISTERS)
-        where = sums if config.adds == "red" else None
-        consumer = BackwardConsumer(memory, mask, key, order, scale * LOG2E, config, where, tiles, of_all)
+        consumer = BackwardConsumer(memory, mask, key, order, scale * LOG2E, config)
         memory.kv.wait(0)
         consumer.wait_and_issue_scores(slot_at(memory.q, var(u32, 0)))
-        if config.ahead < 2:
+        if config.next_after_dq:
             consumer.wait_and_issue_dp(slot_at(memory.do, var(u32, 0)))
-        wgmma.wait_group(0 if config.ahead == 2 else 1)
+        wgmma.wait_group(1 if config.next_after_dq else 0)
         steps = group * count
         for number in loop(steps - 1):
             consumer.step(number, True)
         consumer.step(steps - 1, False)
-        if config.lagged:
-            consumer.finish(steps - 1)
         # dV leaves through the tile of V, and dK through that of K when neither consumer reads K any more.
         consumer.store_and_commit(memory.v, consumer.dv, dv, (batch, ctaid.y, key), None)
         wgmma.wait_group(0)
@@ -261,7 +246,4 @@ def convert(
 def kernels_of(config: BackwardConfig) -> tuple[Kernel, Kernel, Kernel]:
     """Returns `prepare`, `gradients` and `convert`; configure ``dtype``, and ``bounds`` of `gradients`, on them."""
     wide = gradients.configure(config=config, threads=config.threads)
-    if config.adds != "tensor":
-        params = {**wide.params, "sums": prepare.params["sums"]}
-        wide = Kernel(wide.function, wide.arch, wide.cluster, wide.threads, params, wide.config)
     return prepare.configure(config=config), wide, convert.configure(config=config)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from warpwright.kernels.attention.problem import PANEL
@@ -20,7 +21,6 @@ from warpwright.lang import (
     Var,
     b32,
     bar,
-    cvt,
     elect_one,
     ex2,
     f32,
@@ -31,7 +31,6 @@ from warpwright.lang import (
     mbarrier,
     min,
     pack,
-    red,
     s32,
     select,
     shfl,
@@ -41,7 +40,6 @@ from warpwright.lang import (
     tid,
     tma,
     u32,
-    u64,
     unpack,
     var,
     warp,
@@ -162,13 +160,12 @@ class Memory:
     do: Ring
     stats: tuple[Tile, Tile]
     ds: Tile
-    sums: Ring | None
-    ready: Ring | None
+    sums: Ring
 
     @property
     def rings(self) -> tuple[Ring, ...]:
         """The three rings."""
-        return tuple(ring for ring in (self.q, self.do, self.sums, self.ready) if ring is not None)
+        return self.q, self.do, self.sums
 
     @staticmethod
     def of(config: BackwardConfig, dtype: type[Scalar]) -> Memory:
@@ -184,10 +181,7 @@ class Memory:
             do=Ring(STAGES, empty=CONSUMERS, name="do", rows=rows),
             stats=(smem.tile(f32, (STAGES, queries)), smem.tile(f32, (STAGES, queries))),
             ds=smem.tile(dtype, (STAGES * queries, keys), swizzle=128),
-            sums=None
-            if config.adds == "red"
-            else Ring(CONSUMERS, full=WARPS, name="sums", sums=smem.tile(f32, part_of_dq)),
-            ready=Ring(STAGES, full=CONSUMERS * WARPS, empty=CONSUMERS, name="ds") if config.lagged else None,
+            sums=Ring(CONSUMERS, full=WARPS, name="sums", sums=smem.tile(f32, part_of_dq)),
         )
 
 
@@ -244,21 +238,9 @@ class BackwardConsumer:
     """
 
     def __init__(
-        self,
-        memory: Memory,
-        mask: QueryMask,
-        key: Any,
-        tiles: QueryTiles,
-        scale: Any,
-        config: BackwardConfig,
-        where: Any,
-        tiles_of_head: Any,
-        first_head: Any,
+        self, memory: Memory, mask: QueryMask, key: Any, tiles: QueryTiles, scale: Any, config: BackwardConfig
     ) -> None:
-        self.config, self.where, self.tiles = config, where, tiles_of_head
-        if where is not None:
-            self.head, self.before = var(u32, first_head), var(u32, 0)
-        self.memory, self.mask, self.scale, self.chained = memory, mask, scale, config.chained
+        self.memory, self.mask, self.scale, self.next_after_dq = memory, mask, scale, config.next_after_dq
         self.own, self.one, self.number = shfl.idx(warp.id // WARPS - 1, 0), elect_one(), warp.id - WARPS
         self.leader = self.one & (warp.id % WARPS == 0)
         queries, head_dim = config.tile[0], config.head_dim
@@ -266,20 +248,12 @@ class BackwardConsumer:
         self.key, self.at = key, tiles.begin()
         self.scores, self.dp = (wgmma.accumulator(f32, (STRIP, queries)) for _ in range(2))
         self.dk, self.dv = (wgmma.accumulator(f32, (STRIP, head_dim)) for _ in range(2))
-        self.dq = wgmma.accumulator(f32, (STRIP, queries * head_dim // (CONSUMERS * STRIP)))
-        if config.late and self.dq.shape == self.dp.shape:
-            self.dq = self.dp
+        part_of_dq = STRIP, queries * head_dim // (CONSUMERS * STRIP)
+        self.dq = self.dp if config.next_after_dq else wgmma.accumulator(f32, part_of_dq)
         self.weights, self.ds = ([var(b32, 0) for _ in range(queries // 4)] for _ in range(2))
-        self.cuts = (0, queries // 2 // K * K, queries) if config.parts == 2 else (0, queries)
+        # Columns whose statistics are in registers at a time, and columns of dS that are computed at a time.
+        self.loaded, self.computed = (K, K) if config.next_after_dq else (queries, queries // 2)
         clear(self.dk, self.dv)
-        if config.lagged:
-            # The first dQ is that of no tile: its dS is 0, and it is not added.
-            zeros = [var(b32, 0) for _ in range(queries // 4)]
-            store_transposed(part(memory.ds, 0, queries, "k"), zeros, 0, self.number * WARP_ROWS)
-            fence.proxy_async()
-            warp.sync()
-            with If(self.one):
-                memory.ready.full[0].arrive()
 
     def wait_and_issue_scores(self, slot: Slot) -> None:
         """Wait for Q in ``slot``, then issue Sᵀ = K·Qᵀ."""
@@ -296,22 +270,16 @@ class BackwardConsumer:
         row, key = self.at.tile * self.queries, self.key + self.number * WARP_ROWS + warp.lane // 4
         with If(self.mask.hidden(row, self.key + self.own * STRIP)):
             self.mask.apply(self.scores, row, key)
-        if self.config.late:
-            for left in range(0, self.queries, K):
-                chunk = self.scores.regs[left // 2 : (left + K) // 2]
-                for register, shift in zip(chunk, of_columns(stats, K, left), strict=True):
-                    register.set(ex2(fma(register, self.scale, shift)))
-            return
-        for v, shift in enumerate(of_columns(stats, self.queries)):
-            register = self.scores.regs[v]
+        for register, shift in zip(self.scores.regs, of_columns(stats, self.queries, self.loaded), strict=True):
             register.set(ex2(fma(register, self.scale, shift)))
 
-    def compute_ds(self, columns: slice, means: Sequence[Any], ds: Tile) -> None:
+    def compute_ds(self, columns: slice, means: Iterator[Any], ds: Tile) -> None:
         """Round some columns of Pᵀ and of dSᵀ = Pᵀ ∘ (dPᵀ - mean) for the next wgmmas; store dS also to ``ds``."""
         some, words = (slice(columns.start // each, columns.stop // each) for each in (2, 4))
         weights, dp = self.scores.regs[some], self.dp.regs[some]
+        mean_of_column = list(islice(means, len(dp)))
         set_registers(self.weights[words], pack_pairs(weights, self.dtype))
-        triples = zip(weights, dp, means[some], strict=True)
+        triples = zip(weights, dp, mean_of_column, strict=True)
         set_registers(self.ds[words], pack_pairs([p * (each - mean) for p, each, mean in triples], self.dtype))
         store_transposed(ds, self.ds[words], columns.start, self.number * WARP_ROWS)
 
@@ -325,98 +293,41 @@ class BackwardConsumer:
         wgmma.commit_group()
 
     def step(self, number: Any, more: bool) -> None:
-        """Compute a tile of queries, whose scores are issued; with ``more`` issue the scores of the next tile."""
-        memory, stage, config = self.memory, number % STAGES, self.config
+        """Compute a tile of queries, whose S is issued, and dP too with ``next_after_dq``; with ``more`` issue those of
+        the next tile."""
+        memory, stage, early = self.memory, number % STAGES, not self.next_after_dq
         slot_q, slot_do = (slot_at(ring, number) for ring in (memory.q, memory.do))
         shifts, means = (part(stats, stage, 1, "k") for stats in memory.stats)
-        ds = part(memory.ds, 1 - stage if config.lagged else stage, self.queries, "k")
-        if not self.chained and config.ahead == 2:
+        ds = part(memory.ds, stage, self.queries, "k")
+        if early:
+            # S is there, and so is dK of the tile before.
             wgmma.wait_group(0)
-        if config.ahead == 2:
             self.wait_and_issue_dp(slot_do)
         self.compute_weights(shifts)
-        # dP is there. So is dK of the tile before: its slot of Q is empty.
+        # dP is there.
         wgmma.wait_group(0)
-        if config.ahead:
+        if early:
+            # dK of the tile before no longer reads its slot of Q.
             with If(self.leader & (number > 0)):
                 slot_at(memory.q, number + 1).empty.arrive()
-        mean_of_column = [] if config.late else of_columns(means, self.queries)
-        if config.lagged:
-            slot_at(memory.ready, number + 1).empty.wait()
-        for left, right in zip(self.cuts, self.cuts[1:], strict=False):
-            if config.late:
-                for first in range(left, right, K):
-                    own = [0] * (first // 2) + of_columns(means, K, first)
-                    self.compute_ds(slice(first, first + K), own, ds)
-            else:
-                self.compute_ds(slice(left, right), mean_of_column, ds)
+        mean_of_column = of_columns(means, self.queries, self.loaded)
+        for left, right in ((0, self.queries // 2), (self.queries // 2, self.queries)):
+            for column in range(left, right, self.computed):
+                self.compute_ds(slice(column, column + self.computed), mean_of_column, ds)
             issue_rs(self.dv, self.weights[left // 4 : right // 4], slot_do.rows[left:right, :], True)
         fence.proxy_async()
-        next_slot = slot_at(memory.q, number + 1)
-        if config.lagged:
-            warp.sync()
-            with If(self.one):
-                slot_at(memory.ready, number + 1).full.arrive()
-        if more and config.ahead == 2:
-            self.wait_and_issue_scores(next_slot)
-        if not config.lagged:
-            # Both consumers stored their keys of dS.
-            bar.sync(*CONSUMER_BARRIER)
-        wgmma.wait_group(1 if more and config.ahead == 2 else 0)
+        if more and early:
+            self.wait_and_issue_scores(slot_at(memory.q, number + 1))
+        # Both consumers stored their keys of dS.
+        bar.sync(*CONSUMER_BARRIER)
+        wgmma.wait_group(1 if more and early else 0)
         with If(self.leader):
             slot_do.empty.arrive()
-        if config.lagged:
-            slot_at(memory.ready, number).full.wait()
-            self.issue_dq(part(memory.ds, stage, self.queries, "k"))
-        else:
-            self.issue_dq(ds)
-        if more and config.ahead == 1:
-            self.wait_and_issue_scores(next_slot)
+        self.issue_dq(ds)
         issue_rs(self.dk, self.ds, slot_q.rows, True)
-        wgmma.wait_group(2 if more and config.ahead == 1 else 1)
-        if config.lagged:
-            with If(self.leader):
-                slot_at(memory.ready, number).empty.arrive()
-            with If(number > 0):
-                self.add_dq(number - 1)
-        else:
-            self.add_dq(number)
-        if more and config.ahead < 2:
-            if config.ahead == 0:
-                self.wait_and_issue_scores(next_slot)
-            self.wait_and_issue_dp(slot_at(memory.do, number + 1))
-            wgmma.wait_group(1 + config.ahead)
-            if config.ahead == 0:
-                with If(self.leader):
-                    slot_q.empty.arrive()
-        self.advance()
-
-    def advance(self) -> None:
-        """Advance to the next tile of queries."""
-        if self.where is not None and self.config.lagged:
-            self.before.set(self.head * self.tiles + self.at.tile)
-        self.at.advance()
-        if self.where is not None:
-            self.head.set(self.head + select(self.at.tile == self.at.start, cvt(1, u32), 0))
-
-    def finish(self, number: Any) -> None:
-        """Add dQ of the last tile of queries."""
-        slot_at(self.memory.ready, number + 1).full.wait()
-        self.issue_dq(part(self.memory.ds, (number + 1) % STAGES, self.queries, "k"))
-        wgmma.wait_group(0)
-        self.add_dq(number)
-
-    def add_dq(self, number: Any) -> None:
-        """Add this warpgroup's part of dQ to the sums, in the order of the fragment: float4 by float4, thread by
-        thread."""
-        if self.where is not None:
-            tile = self.before if self.config.lagged else self.head * self.tiles + self.at.tile
-            half = len(self.dq.regs) * WARPGROUP
-            target = self.where + tile.to(u64) * (2 * half) + (self.own * half + tid.x % WARPGROUP * FOUR)
-            for start in range(0, len(self.dq.regs), FOUR):
-                red.add(target + start * WARPGROUP, *self.dq.regs[start : start + FOUR])
-            return
-        slot = Slot(self.memory.sums, self.own, number % 2)
+        wgmma.wait_group(1)
+        # The part of dQ to the role `save`, in the order of the fragment: float4 by float4, thread by thread.
+        slot = Slot(memory.sums, self.own, stage)
         slot.empty.wait()
         corner = slot.sums.at(0, tid.x % WARPGROUP * FOUR)
         for start in range(0, len(self.dq.regs), FOUR):
@@ -425,6 +336,14 @@ class BackwardConsumer:
         warp.sync()
         with If(self.one):
             slot.full.arrive()
+        if more and not early:
+            self.wait_and_issue_scores(slot_at(memory.q, number + 1))
+            self.wait_and_issue_dp(slot_at(memory.do, number + 1))
+            # S of the next tile is there. So is dK of this one, which no longer reads its slot of Q.
+            wgmma.wait_group(1)
+            with If(self.leader):
+                slot_q.empty.arrive()
+        self.at.advance()
 
     def store_and_commit(
         self, tile: Tile, acc: Fragment, target: tma.Map[Scalar], place: tuple[Any, ...], factor: Any
@@ -448,12 +367,15 @@ def slot_at(ring: Ring, number: Any) -> Slot:
     return Slot(ring, number % STAGES, number // STAGES % 2)
 
 
-def of_columns(stats: Tile, columns: int, left: int = 0) -> list[Any]:
-    """Returns the statistic of its column for each element of a fragment (64, ``columns``)."""
-    corner, found = stats.at(0, warp.lane % 4 * 2), []
-    for column in range(left, left + columns, 8):
-        found += list(ld(corner + column, vec=2)) * 2
-    return found
+def of_columns(stats: Tile, columns: int, loaded: int) -> Iterator[Any]:
+    """Yields the statistic of its column for each element of a fragment (64, ``columns``).
+
+    The first element of each ``loaded`` columns loads those of all of them.
+    """
+    for left in range(0, columns, loaded):
+        corner = stats.at(0, warp.lane % 4 * 2)
+        pairs = [ld(corner + column, vec=2) for column in range(left, left + loaded, 8)]
+        yield from (value for pair in pairs for value in (*pair, *pair))
 
 
 def set_registers(registers: Sequence[Var], values: Sequence[Any]) -> None:
