@@ -8,7 +8,7 @@ order. `convert` scales and rounds these sums.
 With P = softmax(S), S = scale · Q·Kᵀ and dP = dO·Vᵀ: dV = Pᵀ·dO, dS = P ∘ (dP - mean), dQ = scale · dS·K,
 dK = scale · dSᵀ·Q. The five matrix multiplications of a tile of queries are issued so that the tensor cores have one in
 flight while a warpgroup computes: dP during the weights, dV during dS, and dK while dQ leaves for the sums. S and dP of
-the next tile are issued behind these sums (head dimension 128), or S before dQ and dP with the weights (64).
+the next tile are issued after that (head dimension 128), or S before dQ and dP with the weights (64).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class BackwardConfig:
 
     ``tile`` is (queries of a step, keys of a CTA); each 64 keys have a consumer warpgroup. Q, dO and dS have two
     stages. With ``next_after_dq`` S and dP of the next tile are issued when dQ of this tile has left for the sums: dQ
-    does not wait behind S, the next weights wait for S alone while dP is computed, and dP and dQ share registers, for
+    does not wait for S, the next weights wait for S alone while dP is computed, and dP and dQ share registers, for
     which they need one size. Without it S of the next tile is issued before dQ. With ``rotated`` the CTAs of a head
     begin at different queries, so that fewer CTAs add to one address at a time.
     """
