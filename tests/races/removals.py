@@ -216,14 +216,14 @@ def _packed_sequences(change: Change | None = None) -> Watched:
 
 def modified(number: int, problem: Problem, change: Change | None = None, **functions: Any) -> Watched:
     """Run the ``number``-th launch of Hopper's attention with functions, masks and sinks of a user, then tiles with
-    one, two and three blocks of keys; the other launches run without a check."""
+    one, two and three blocks of keys; a launch before it runs without a check."""
     watched = _watched_device("h200", change, 1)
     for each in (problem, *(replace(problem, batch=3, q_len=32, kv_len=blocks * 128) for blocks in (1, 2, 3))):
         options = {"causal": each.causal, "window": None, "scale": None, "layout": "bhsd", "out": None}
         call = describe_attention(
             *_tensors(each, "qkv"), **options, **functions, device=watched.device, return_lse=True, explain=False
         )
-        for index, found in enumerate(call):
+        for index, found in zip(range(number + 1), call, strict=False):
             on = watched if index == number else watched.device
             launch(found.kernel, found.grid, args=found.args, device=on)
     return watched
