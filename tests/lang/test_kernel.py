@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import weakref
 
+import numpy as np
 import pytest
 
+import warpwright as ww
 from tests.lang.helpers import code, misuse, sentence
 from warpwright.errors import KernelError
 from warpwright.lang import (
@@ -175,7 +177,7 @@ def test_signatures_are_checked():
 
     def starred():
         @kernel("sm_90a")  # wrong
-        def probe(*n: u32): ...
+        def probe(**n: u32): ...
 
     expected = "expected a scalar type (u32, f32, …), Global[T] for an array, or tma.Map[T] for a tensor map"
     assert refusal(untyped) == "given parameter n without a type; write n: u32, Global[T] or tma.Map[T]"
@@ -183,7 +185,20 @@ def test_signatures_are_checked():
     assert refusal(predicate) == f"given parameter n: pred; {expected}"
     assert refusal(missing) == "given parameter n: Nowhere, and name 'Nowhere' is not defined; import the type"
     assert refusal(required) == "given configuration stages without a default; write stages=…"
-    assert refusal(starred) == "given parameter *n; expected a fixed list of parameters"
+    assert refusal(starred) == "given parameter **n; expected a fixed list of configuration values"
+
+
+def test_parameters_that_a_configuration_adds():
+    @kernel("sm_90a")
+    def probe(out: Global[u32], *more):
+        out[0] = more[0][0] + more[1]
+
+    longer = probe.with_params(x=Global[u32], n=u32)
+    assert [name for name, _ in longer.trace().params] == ["out", "x", "n"]
+    out = np.zeros(1, np.uint32)
+    ww.launch(longer, grid=1, args=[out, np.array([5], np.uint32), 7], device="h200")
+    assert out[0] == 12
+    assert [name for name, _ in probe.params.items()] == ["out"]
 
 
 def test_an_operation_outside_a_kernel_is_named():

@@ -100,11 +100,11 @@ Q_RELEASE = "the loader has waited for Q, which is released when all warps have 
 PROMPT = "it is for ptxas, which may otherwise delay reads; the lanes share no memory there"
 HINT = "the next launch begins later; its griddepcontrol.wait waits for the end of this one in any case (9.7.13.13)"
 FEW = r"few queries(, two launches)?"
-SM90 = r"attention sm90( in turn| one Q| packed)?"
+SM90 = r"attention sm90( in turn| one Q| packed| modified| lists)?"
 ATTENTION = {
-    r"attention sm90( in turn| packed)? init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
+    r"attention sm90( in turn| packed| modified| lists)? init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
     r"attention sm90 one Q init mbarrier\.init\S* #7($|: one arrival more)": Q_SLOTS,
-    r"attention sm90( in turn| packed)? load mbarrier\.try_wait\S* #6: the next barrier": LATER,
+    r"attention sm90( in turn| packed| modified| lists)? load mbarrier\.try_wait\S* #6: the next barrier": LATER,
     r"attention sm90 one Q load mbarrier\.try_wait\S* #(0$|6($|: the next barrier))": ITEMS,
     r"attention sm90 one Q load mbarrier\.try_wait\S* #3: the next barrier": BOTH,
     rf"{SM90} load mbarrier\.try_wait\S* #([789]|10|8: the next barrier)$": ALONE,

@@ -33,6 +33,7 @@ from warpwright.kernels.gemm import sm90, sm100
 from warpwright.kernels.memory_flow import arguments, memory_flow
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ops.attention.backward import choose as choose_backward
+from warpwright.ops.attention.forward import describe as describe_attention
 from warpwright.ops.attention.plan import OWN
 from warpwright.ops.binding import geometry
 from warpwright.ops.matmul.call import matmul
@@ -54,6 +55,8 @@ __all__ = [
     "hopper",
     "ladder_gemm",
     "mma_sync",
+    "modified",
+    "sees_document",
 ]
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
@@ -211,6 +214,27 @@ def _packed_sequences(change: Change | None = None) -> Watched:
     return watched
 
 
+def modified(number: int, problem: Problem, change: Change | None = None, **functions: Any) -> Watched:
+    """Run the ``number``-th launch of Hopper's attention with functions, masks and sinks of a user, then tiles with
+    one, two and three blocks of keys; the other launches run without a check."""
+    watched = _watched_device("h200", change, 1)
+    for each in (problem, *(replace(problem, batch=3, q_len=32, kv_len=blocks * 128) for blocks in (1, 2, 3))):
+        options = {"causal": each.causal, "window": None, "scale": None, "layout": "bhsd", "out": None}
+        call = describe_attention(
+            *_tensors(each, "qkv"), **options, **functions, device=watched.device, return_lse=True, explain=False
+        )
+        for index, found in enumerate(call):
+            on = watched if index == number else watched.device
+            launch(found.kernel, found.grid, args=found.args, device=on)
+    return watched
+
+
+def sees_document(batch: Any, head: Any, q: Any, k: Any) -> Any:
+    """Documents of 160 positions, and no key for the last queries: blocks that all queries of a tile see, some, and
+    none, and a tile without a block."""
+    return ((DOCUMENTS[q] == DOCUMENTS[k]) | (k < 320)) & (q < 512)
+
+
 def _few_queries(config: DecodeConfig, change: Change | None = None, *, number: int = 0) -> Watched:
     """Run attention of few queries: three CTAs that share tiles, then one CTA with tiles of one, two and three blocks.
     ``number`` 1 runs only the second launch of the first problem; its workspace is that of an earlier launch, which
@@ -257,6 +281,8 @@ def _example(path: Path, change: Change | None = None) -> Watched:
 FEW = Problem(1, 1, 1, 100, 290, 64, causal=True)
 CAUSAL = Problem(1, 2, 1, 640, 672, 64, causal=True)  # diagonals end inside blocks
 WINDOW = replace(CAUSAL, causal=False, window=(300, 0))
+DOCUMENTS = np.repeat(np.arange(5, dtype=np.int32), 160)[:672]
+DECIDED = Problem(1, 2, 1, 640, 672, 64)
 FEWER = Problem(2, 24, 4, 4, 4 * 64 + 2, 64, causal=True)  # tiles of five blocks, two and two thirds a CTA
 DECODE = DecodeConfig(64, 64, 3, places=4)
 ATTENTIONS: dict[str, tuple[Any, ...]] = {
@@ -305,6 +331,9 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         for name, args in ATTENTIONS.items()
     },
     "attention sm90 packed": _packed_sequences,
+    "attention sm90 modified": functools.partial(modified, 0, CAUSAL, softcap=4.0, sinks=np.ones(2, np.float32)),
+    "attention sm90 lists": functools.partial(modified, 1, DECIDED, mask_mod=sees_document),
+    "block lists": functools.partial(modified, 0, DECIDED, mask_mod=sees_document),
     "few queries": functools.partial(_few_queries, DECODE),
     "few queries, two launches": functools.partial(_few_queries, replace(DECODE, last=False)),
     "few queries, combine": functools.partial(_few_queries, replace(DECODE, last=False), number=1),

@@ -22,7 +22,6 @@ __all__ = ["Kernel", "kernel"]
 
 Dim3 = tuple[int, int, int]
 Shape = int | Sequence[int]
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class Kernel:
@@ -67,6 +66,11 @@ class Kernel:
     def configure(self, **config: Any) -> Kernel:
         """Returns this kernel with other configuration values. Raises KernelError for an unknown name."""
         return Kernel(self.function, self.arch, self.cluster, self.threads, self.params, self._configuration(config))
+
+    def with_params(self, **annotations: Any) -> Kernel:
+        """Returns this kernel with more run-time parameters, which its function takes as ``*name``."""
+        params = {**self.params, **annotations}
+        return Kernel(self.function, self.arch, self.cluster, self.threads, params, self.config)
 
     def ptx(self, arch: str | None = None, **config: Any) -> str:
         """Returns the PTX text for target ``arch`` (default: the decorator's) and the given configuration values.
@@ -141,7 +145,8 @@ def kernel(
 
     Positional parameters are run-time values; their annotation is a scalar type, ``Global[T]`` or ``tma.Map[T]``.
     Keyword-only parameters are the configuration, with defaults; one called ``threads`` or ``cluster`` replaces the
-    decorator's. The function runs once for each target and configuration, and emits PTX.
+    decorator's. ``*name`` takes the parameters that `Kernel.with_params` adds. The function runs once for each target
+    and configuration, and emits PTX.
 
     Raises KernelError for a parameter without annotation, a configuration without default, or another bad signature.
     """
@@ -171,8 +176,10 @@ def _signature(function: Callable[..., None], names: dict[str, Any]) -> tuple[di
             if parameter.default is inspect.Parameter.empty:
                 raise _signature_error(function, f"given configuration {name} without a default; write {name}=…")
             config[name] = parameter.default
-        elif parameter.kind not in _POSITIONAL:
-            raise _signature_error(function, f"given parameter *{name}; expected a fixed list of parameters")
+        elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            raise _signature_error(function, f"given parameter **{name}; expected a fixed list of configuration values")
+        elif parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            continue
         elif parameter.annotation is inspect.Parameter.empty:
             raise _signature_error(
                 function, f"given parameter {name} without a type; write {name}: u32, Global[T] or tma.Map[T]"

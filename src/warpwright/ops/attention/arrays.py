@@ -21,6 +21,7 @@ from warpwright.run.devices import check_device, resolve
 __all__ = [
     "BHSD",
     "FLOAT32",
+    "WORD",
     "as_bhsd",
     "axes",
     "check_alike",

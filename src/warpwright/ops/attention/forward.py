@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from warpwright.arrays.device import DeviceArray, reach
 from warpwright.arrays.libraries import OTHER, Library, views_of
 from warpwright.gpu import Device
-from warpwright.kernels.attention.problem import Window
+from warpwright.kernels.attention.problem import Problem, Window
 from warpwright.ops import binding
-from warpwright.ops.attention import arrays, plan
+from warpwright.ops.attention import arrays, mods, plan
 from warpwright.ops.attention.bound_call import BoundCall
 from warpwright.ops.memo import MEMO
 
@@ -33,6 +34,10 @@ def attention(
     out: Array | None = None,
     return_lse: bool = False,
     explain: bool = False,
+    softcap: float | None = None,
+    sinks: Array | None = None,
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
 ) -> Any:
     """softmax(``scale`` · q·kᵀ)·v, one pass over the keys, sums in float32.
 
@@ -54,6 +59,13 @@ def attention(
     with ``return_lse`` also the log-sum-exp of each row, (batch, heads, q_len) of float32, natural logarithms; with
     ``explain`` also an `Explanation`: which kernel ran, and why.
 
+    On Hopper, ``score_mod(score, batch, head, q, k)`` returns the score (f32) that takes the place of a scaled score,
+    and ``mask_mod(batch, head, q, k)`` whether query q sees key k (pred). Both are Python functions in the kernel
+    language, whose indices are s32 from 0 on; they become part of the kernel. Arrays that they capture, of the library
+    of q and on its device, are read by the kernel: ``bias[head, q, k]`` loads an element, f32, s32 or pred. Key blocks
+    that no query of a tile sees are skipped. ``softcap`` c makes c · tanh(score / c) of each score. ``sinks``, float32
+    (heads,), adds exp(sink) to the sum of each row of a head, as a key whose value is 0.
+
     The environment variable WARPWRIGHT_ATTENTION_TMA, read at every call, selects kernels with TMA: 1 always, 0 never,
     -1 (the default) for more than 512 keys, on Hopper and Blackwell (B200) for more than 64. These are the values of
     PYGPUKIT_FA3_TMA, which is not read, nor are PYGPUKIT_FA3 and PYGPUKIT_FLASH_ATTENTION.
@@ -64,12 +76,14 @@ def attention(
         scale, window = arrays.plain_options(scale, window)
     given = (q, k, v) if out is None else (q, k, v, out)
     options = "attention", causal, scale, window, layout, device, return_lse, plan.read_setting()
-    bound = None if explain else MEMO.get(given, options)
+    changed = softcap is not None or sinks is not None or score_mod is not None or mask_mod is not None
+    bound = None if explain or changed else MEMO.get(given, options)
     if bound is not None:
         result = bound(given)
         if result is not None:
             return result
     keywords: dict[str, Any] = {"causal": causal, "scale": scale, "window": window, "layout": layout, "device": device}
+    keywords |= {"softcap": softcap, "sinks": sinks, "score_mod": score_mod, "mask_mod": mask_mod}
     call = describe(q, k, v, **keywords, out=out, return_lse=return_lse, explain=explain)
     return call.run(given, options)
 
@@ -87,6 +101,10 @@ def describe(
     out: Array | None,
     return_lse: bool,
     explain: bool,
+    softcap: float | None = None,
+    sinks: Array | None = None,
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
 ) -> binding.Call:
     """Returns the call of `attention` with these arguments, which has started nothing yet."""
     given = {"q": q, "k": k, "v": v} | ({} if out is None else {"out": out})
@@ -100,15 +118,24 @@ def describe(
     rows = tuple(inputs["q"].shape[arrays.BHSD - len(views["q"].shape) : 3])
     lse = library.empty(rows, arrays.FLOAT32, q) if return_lse else None
     memory = {"o": library.view(result), "lse": None if lse is None else library.view(lse)}
-    chosen = None
-    if problem is not None:
-        spec = target.spec
+    functions: dict[str, Any] = {"softcap": softcap, "sinks": sinks, "score_mod": score_mod, "mask_mod": mask_mod}
+    changes = mods.given_mods(library, inputs["q"], inputs["q"].shape[1], **functions)
+    chosen, spec = None, target.spec
+    if changes is not None:
+        mods.check_target(spec.arch, target.name)
+    if problem is not None and changes is not None:
+        chosen = mods.plan_modified(problem, changes.mods, spec.arch, spec.sms, library is not OTHER)
+    elif problem is not None:
         chosen = plan.choose(problem, spec.arch, spec.sms, plan.setting(), library is not OTHER)
     parts = [result, *([lse] if return_lse else []), *([plan.explain(chosen, target.name)] if explain else [])]
     call = binding.Call(target, library, parts[0] if len(parts) == 1 else tuple(parts))
+    extra: Mapping[str, Any] = {}
+    if problem is not None and changes is not None:
+        extra = _prepare_lists(call, problem, changes, library, q)
     if chosen is not None:
+        memory |= extra
         in_place = _prepare(call, chosen, library, {"q": q, "k": k, "v": v, "o": result}, views | memory, layout)
-        if in_place and isinstance(inputs["q"], DeviceArray):
+        if in_place and changes is None and isinstance(inputs["q"], DeviceArray):
             shape = arrays.result_shape(views["q"], layout)
             call.entry = functools.partial(_entry, call, library, tuple(given.values()), lse, shape)
     return call
@@ -125,7 +152,8 @@ def _prepare(
     """Set the steps of ``call``; returns whether kernels read and write all arrays in place, else copies are made."""
     q = given["q"]
     call.stream = library.stream(q)() if isinstance(views["q"], DeviceArray) else 0
-    values: dict[str, Any] = {**arrays.inputs_of(library, views, given, layout), "lse": views["lse"]}
+    values: dict[str, Any] = {**arrays.inputs_of(library, views, given, layout)}
+    values |= {name: view for name, view in views.items() if name not in (*given, "out")}
     values["workspace"] = arrays.workspace(library, q, views["q"], call.device.name, call.stream, chosen.words)
     copied = binding.unmappable(values, given)
     for name in copied:
@@ -137,6 +165,18 @@ def _prepare(
         values |= arrays.inputs_of(library, {name: library.view(copy)}, [name], layout)
     call.steps.append((chosen, values))
     return not copied
+
+
+def _prepare_lists(
+    call: binding.Call, problem: Problem, changes: mods.Given, library: Library, q: Array
+) -> dict[str, Any]:
+    """Set the step of ``call`` that writes the lists of key blocks; returns the lists and the arrays of ``changes``."""
+    found: dict[str, Any] = dict(changes.arrays)
+    if changes.mods.mask is not None:
+        lists = library.empty(mods.list_shape(problem, changes.mods), arrays.WORD, q)
+        found["lists"] = library.view(lists)
+        call.steps.append((mods.plan_lists(problem, changes.mods, call.device.spec.arch), found))
+    return found
 
 
 def _entry(

@@ -275,7 +275,7 @@ class Consumer:
     def mainloop(self) -> None:
         """The tile's other blocks: issue QKᵀ of this block and PV of the block before, then softmax, then rescale O."""
         start: Any = 1
-        for masked, stop in self.mask.runs(self.tile.row + self.own * STRIP, self.tile.first, self.tile.count):
+        for masked, stop in self.runs():
             for number in loop(start, stop):
                 slot_k, slot_v = next(self.of_k), next(self.of_v)
                 self.wait_and_issue_scores(slot_k)
@@ -295,6 +295,10 @@ class Consumer:
                     with If(changed):
                         rescale(self.out, factors, halves)
             start = stop
+
+    def runs(self) -> list[tuple[bool, Any]]:
+        """Returns the tile's blocks after the first as runs: whether to mask, and the number of the block after it."""
+        return self.mask.runs(self.tile.row + self.own * STRIP, self.tile.first, self.tile.count)
 
     def block_softmax(self, masked: bool, number: Any) -> BlockSoftmax:
         """Returns the weights and factors of the ``number``-th block, counted from the last one."""

@@ -1,0 +1,159 @@
+"""What a user changes in attention: a function of the scores, a mask function, a soft cap, and sinks.
+
+A function is Python code in the kernel language. It runs while a kernel is traced, and its instructions become part of
+the kernel. Arrays that it captures are parameters of the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from warpwright.lang import Expr, Global, Pointer, f32, s32, s64, tanh
+from warpwright.lang.context import misuse
+from warpwright.types import Scalar
+
+__all__ = ["NO_MODS", "Array", "At", "Elements", "Function", "Mods", "Place"]
+
+WIDE = 1 << 31  # elements of an array whose index needs 64 bits
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array that a function captures: its element type, its number of elements, and its extents but the first."""
+
+    dtype: type[Scalar]
+    size: int
+    inner: tuple[int, ...]
+    boolean: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Stands for the captured array with an index in `Mods.arrays`."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A Python function without the arrays that it captures: its code, and what its free and global names mean.
+
+    ``closure`` and ``names`` are (name, value) pairs; a value is a constant, another `Function` or an `At`. Two
+    functions are equal if they emit the same instructions.
+    """
+
+    name: str
+    code: CodeType
+    defaults: tuple[Any, ...]
+    closure: tuple[tuple[str, Any], ...]
+    names: tuple[tuple[str, Any], ...]
+    scope: dict[str, Any] = field(compare=False, repr=False)
+
+    def bind(self, arrays: Sequence[Elements]) -> Callable[..., Any]:
+        """Returns the function with ``arrays`` in place of those that it captures."""
+
+        def bound(value: Any) -> Any:
+            if isinstance(value, Function):
+                return value.bind(arrays)
+            return arrays[value.index] if isinstance(value, At) else value
+
+        scope = {**self.scope, **{name: bound(value) for name, value in self.names}}
+        cells = tuple(CellType(bound(value)) for _, value in self.closure)
+        return FunctionType(self.code, scope, self.name, tuple(map(bound, self.defaults)), cells)
+
+
+class Elements:
+    """A captured array in a kernel: ``bias[head, q, k]`` loads an element.
+
+    Floating-point elements are f32, truth values pred, integers of up to 32 bits s32; u32 and 64 bits stay.
+    """
+
+    def __init__(self, array: Array, pointer: Pointer[Any]) -> None:
+        self.array, self.pointer = array, pointer
+
+    def __getitem__(self, index: Any) -> Any:
+        given = index if isinstance(index, tuple) else (index,)
+        if len(given) != len(self.array.inner) + 1:
+            raise misuse(
+                f"given {len(given)} indices of an array of {len(self.array.inner) + 1} dimensions; expected one for "
+                "each dimension, which loads one element: bias[head, q, k]"
+            )
+        wide = s64 if self.array.size >= WIDE else None
+        place = given[0].to(wide) if wide and isinstance(given[0], Expr) else given[0]
+        for extent, each in zip(self.array.inner, given[1:], strict=True):
+            place = place * extent + (each.to(wide) if wide and isinstance(each, Expr) else each)
+        return self._converted(self.pointer[place])
+
+    def _converted(self, value: Expr) -> Any:
+        kind, bits = self.array.dtype.kind, self.array.dtype.bits
+        if self.array.boolean:
+            return value.to(s32) != 0
+        if kind == "float" and bits < 32:
+            return value.to(f32)
+        return value.to(s32) if (kind == "signed" and bits < 32) or (kind == "unsigned" and bits < 32) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Mods:
+    """What differs from plain attention, without the arrays, as a key of traced kernels.
+
+    The scores become ``score(s, batch, head, q, k)`` of the scaled score s, then ``softcap`` · tanh(s / softcap). A
+    query sees no key for which ``mask(batch, head, q, k)`` is false. With ``sinks`` the sum of weights of a row has one
+    more addend, exp(sink of the head). ``arrays`` are those that the functions capture.
+    """
+
+    score: Function | None = None
+    mask: Function | None = None
+    softcap: float | None = None
+    sinks: bool = False
+    arrays: tuple[Array, ...] = ()
+
+    @property
+    def changes_scores(self) -> bool:
+        """Whether scores are changed before the softmax."""
+        return self.score is not None or self.softcap is not None
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters of the captured arrays with their annotations."""
+        return {f"array{i}": Global[each.dtype] for i, each in enumerate(self.arrays)}  # type: ignore[name-defined]
+
+    def elements(self, pointers: Sequence[Pointer[Any]]) -> list[Elements]:
+        """Returns the captured arrays at ``pointers``."""
+        return [Elements(each, pointer) for each, pointer in zip(self.arrays, pointers, strict=True)]
+
+
+NO_MODS = Mods()
+
+
+class Place:
+    """A score in a kernel: applies the functions of `Mods` at a batch and head."""
+
+    def __init__(self, mods: Mods, pointers: Sequence[Pointer[Any]], batch: Any, head: Any) -> None:
+        arrays = mods.elements(pointers)
+        self.mods, self.batch, self.head = mods, batch, head
+        self.score_mod = mods.score.bind(arrays) if mods.score else None
+        self.mask_mod = mods.mask.bind(arrays) if mods.mask else None
+
+    def score(self, score: Expr, q: Expr, k: Expr) -> Any:
+        """Returns the changed score of query ``q`` and key ``k`` (s32), f32."""
+        if self.score_mod is not None:
+            score = self._checked("score_mod", self.score_mod(score, self.batch, self.head, q, k), "f32")
+        cap = self.mods.softcap
+        return score if cap is None else tanh(score * (1 / cap)) * cap
+
+    def sees(self, q: Expr, k: Expr) -> Any:
+        """Returns whether the mask function lets query ``q`` see key ``k`` (s32): a pred, or a bool."""
+        assert self.mask_mod is not None
+        return self._checked("mask_mod", self.mask_mod(self.batch, self.head, q, k), "pred")
+
+    def _checked(self, name: str, value: Any, expected: str) -> Any:
+        if isinstance(value, bool) and expected == "pred":
+            return value
+        if not isinstance(value, Expr) or value.type.name != expected:
+            example = "score + bias[head, q, k]" if name == "score_mod" else "k <= q"
+            raise misuse(f"given {value!r}, the result of {name}; expected one {expected}: return {example}")
+        return value

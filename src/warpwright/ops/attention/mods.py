@@ -1,0 +1,253 @@
+"""score_mod, mask_mod, soft caps and sinks of a call of attention: the functions of a user, and their arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from warpwright import types
+from warpwright.arrays.device import DeviceArray
+from warpwright.arrays.libraries import Library, View, library_of, location
+from warpwright.errors import UsageError
+from warpwright.kernels.attention.mods import NO_MODS, Array, At, Function, Mods, Place
+from warpwright.kernels.attention.problem import Problem
+from warpwright.kernels.attention.sm90 import block_lists, modified
+from warpwright.kernels.attention.sm90 import plan as sm90_plan
+from warpwright.lang import Global, If, Kernel, kernel, s32, u32
+from warpwright.lang.trace import Traced
+from warpwright.ops.attention.plan import COUNTER
+from warpwright.ops.binding import Launch, Plan
+from warpwright.targets import kernels_of
+
+__all__ = ["Given", "check_target", "given_mods", "list_shape", "plan_lists", "plan_modified"]
+
+ARGUMENTS = {"score_mod": "score, batch, head, q, k", "mask_mod": "batch, head, q, k"}
+NARROW = {64: "64: 128x128", 96: "96: 128x128", 128: "128: 128x128", 192: "192: 128x80", 256: "256: 128x64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a call gives besides q, k and v: ``mods``, and the arrays by their names in a `Plan`."""
+
+    mods: Mods
+    arrays: Mapping[str, View]
+
+
+def given_mods(
+    library: Library,
+    q: View,
+    heads: int,
+    *,
+    softcap: float | None,
+    sinks: Any,
+    score_mod: Callable[..., Any] | None,
+    mask_mod: Callable[..., Any] | None,
+) -> Given | None:
+    """Returns what the arguments of `attention` change, None if nothing.
+
+    Raises UsageError for a soft cap that is no positive number, sinks that are not one float32 a head, and functions
+    that capture what a kernel cannot know.
+    """
+    if softcap is None and sinks is None and score_mod is None and mask_mod is None:
+        return None
+    arrays = Arrays(library, location(q))
+    found = {name: arrays.function(name, each) for name, each in (("score_mod", score_mod), ("mask_mod", mask_mod))}
+    cap = None if softcap is None else _soft_cap(softcap)
+    mods = Mods(found["score_mod"], found["mask_mod"], cap, sinks is not None, tuple(arrays.types))
+    named = {f"array{i}": view for i, view in enumerate(arrays.views)}
+    return Given(mods, named | ({} if sinks is None else {"sinks": _sinks(library, q, heads, sinks)}))
+
+
+def check_target(arch: str, name: str) -> None:
+    """Raise UsageError for a target without a kernel that takes functions of a user."""
+    if kernels_of(arch) != "sm_90a":
+        raise UsageError(
+            f"attention: given score_mod, mask_mod, softcap or sinks on {name} ({arch}); expected sm_90a, the only one "
+            "with a kernel for them: device='h200'"
+        )
+
+
+def _soft_cap(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 < value < math.inf:
+        raise UsageError(f"attention: softcap={value!r}; expected a positive number, or None for no soft cap")
+    return float(value)
+
+
+def _sinks(library: Library, q: View, heads: int, sinks: Any) -> View:
+    view = library.view(sinks) if library_of(sinks) is library else None
+    if view is None or view.shape != (heads,) or view.dtype != np.float32 or location(view) != location(q):
+        given = type(sinks).__name__ if view is None else f"{view.dtype} {tuple(view.shape)} on {location(view)}"
+        raise UsageError(
+            f"attention: sinks is {given}; expected float32 ({heads},) on {location(q)}, one number for each head of q"
+        )
+    return view
+
+
+class Arrays:
+    """The arrays that the functions of a call capture, of ``library`` and at ``place``."""
+
+    def __init__(self, library: Library, place: str) -> None:
+        self.library, self.place = library, place
+        self.views: list[View] = []
+        self.types: list[Array] = []
+        self._known: dict[int, At] = {}
+
+    def function(self, role: str, given: Callable[..., Any] | None) -> Function | None:
+        """Returns ``given`` without its arrays. Raises UsageError if it is no Python function or captures too much."""
+        if given is None:
+            return None
+        if not isinstance(given, FunctionType):
+            raise UsageError(
+                f"attention: {role}={given!r}; expected a Python function: def {role}({ARGUMENTS[role]}): …"
+            )
+        count = len(ARGUMENTS[role].split(", "))
+        if given.__code__.co_argcount - len(given.__defaults__ or ()) > count or given.__code__.co_argcount < count:
+            raise UsageError(
+                f"attention: {role} {given.__name__} takes {given.__code__.co_argcount} arguments; expected {count}: "
+                f"({ARGUMENTS[role]})"
+            )
+        return self._function(role, given)
+
+    def _function(self, role: str, given: FunctionType) -> Function:
+        code, cells = given.__code__, given.__closure__ or ()
+        closure = tuple(
+            (name, self._value(role, name, cell.cell_contents))
+            for name, cell in zip(code.co_freevars, cells, strict=True)
+        )
+        used = sorted({name for name in _names(code) if name in given.__globals__})
+        names = tuple((name, self._value(role, name, given.__globals__[name])) for name in used)
+        defaults = tuple(self._value(role, "a default", each) for each in given.__defaults__ or ())
+        return Function(given.__name__, code, defaults, closure, names, given.__globals__)
+
+    def _value(self, role: str, name: str, value: Any) -> Any:
+        if library_of(value) is not None and not isinstance(value, np.generic):
+            return self._array(role, name, value)
+        if isinstance(value, FunctionType) and not value.__module__.startswith("warpwright."):
+            return self._function(role, value)
+        if isinstance(value, np.generic):
+            return value.item()
+        if not _constant(value):
+            raise UsageError(
+                f"attention: {role} captures {name}, a {type(value).__name__}; expected numbers, tuples, functions and "
+                f"arrays of {self.library.name}: np.asarray({name})"
+            )
+        return value
+
+    def _array(self, role: str, name: str, value: Any) -> At:
+        if id(value) in self._known:
+            return self._known[id(value)]
+        if library_of(value) is not self.library:
+            raise UsageError(
+                f"attention: {role} captures {name}, an array of another library than q; expected one of "
+                f"{self.library.name}"
+            )
+        view = self.library.view(value)
+        if location(view) != self.place:
+            raise UsageError(f"attention: {role} captures {name} on {location(view)}; expected it on {self.place}")
+        if isinstance(view, DeviceArray) and view.strides != _dense(view):
+            raise UsageError(
+                f"attention: {role} captures {name} with strides of {view.strides} bytes; expected a dense array: "
+                f"{name}{self.library.copying}"
+            )
+        boolean = view.dtype == np.bool_
+        plain = _as_bytes(view) if boolean else view
+        self._known[id(value)] = At(len(self.views))
+        self.views.append(plain)
+        self.types.append(Array(types.of_dtype(plain.dtype), view.size, tuple(view.shape[1:]), boolean))
+        return self._known[id(value)]
+
+
+def _constant(value: Any) -> bool:
+    """Returns whether a captured value is part of the kernel's code: it has a hash, and cannot change."""
+    known = isinstance(value, (ModuleType, bool, int, float, str, tuple, type(None)))
+    return isinstance(value, Hashable) and (known or callable(value))
+
+
+def _as_bytes(view: View) -> View:
+    return replace(view, dtype=np.dtype(np.uint8)) if isinstance(view, DeviceArray) else view.view(np.uint8)
+
+
+def _dense(view: DeviceArray) -> tuple[int, ...]:
+    steps, step = list[int](), view.itemsize
+    for extent in reversed(view.shape):
+        steps.append(step)
+        step *= extent
+    return tuple(reversed(steps))
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Yields the names that a function and the functions inside it look up."""
+    yield from code.co_names
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _names(each)
+
+
+def list_shape(problem: Problem, mods: Mods) -> tuple[int, int, int, int]:
+    """Returns (batches, heads, tiles, words) of the lists of key blocks; 1 for what the mask does not depend on."""
+    queries, keys = _config(problem).tile
+    by_batch, by_head = _dependence(mods)
+    tiles, words = -(-problem.q_len // queries), -(-problem.kv_len // keys) + modified.HEAD_WORDS
+    return problem.batch if by_batch else 1, problem.heads if by_head else 1, tiles, words
+
+
+def plan_lists(problem: Problem, mods: Mods, arch: str) -> Plan:
+    """Returns the plan that writes the lists of key blocks to the array ``lists``."""
+    batches, heads, tiles, _ = list_shape(problem, mods)
+    bounds, begin, end = _bounds(problem)
+    kernel = block_lists.kernel_of(_config(problem).tile, mods).trace(arch, bounds=bounds)
+    args = "lists", problem.q_len, problem.kv_len, begin, end, *mods.params
+    return Plan((Launch(kernel, (tiles, heads, batches), args),), _config(problem), kernel="sm90.block_lists")
+
+
+@lru_cache(maxsize=1024)
+def plan_modified(problem: Problem, mods: Mods, arch: str, sms: int, workspace: bool) -> Plan:
+    """Returns the plan of ``problem`` with ``mods`` on a device of ``sms`` SMs."""
+    config = _config(problem)
+    found = sm90_plan.plan(problem, sms=sms, config=config)
+    kernel: Traced = modified.kernel_of(config, mods).trace(
+        arch, dtype=types.of_dtype(problem.dtype), bounds=found.bounds
+    )
+    steps = (0, 0)
+    if mods.mask is not None:
+        batches, heads, tiles, _ = list_shape(problem, mods)
+        steps = (heads * tiles if batches > 1 else 0, tiles if heads > 1 else 0)
+    *scalars, scale = found.scalars
+    counter = "workspace" if workspace else 0
+    scale = problem.factor if mods.changes_scores else scale
+    memory = "sinks" if mods.sinks else 0, "lists" if mods.mask else 0
+    args = *"qkvo", "lse", counter, *memory, *scalars, *steps, scale, *mods.params
+    words = COUNTER if workspace else None
+    why = "score_mod, mask_mod, softcap or sinks are given"
+    return Plan((Launch(kernel, found.grid, args),), config, words, kernel="sm90.attention_modified", why=why)
+
+
+def _config(problem: Problem) -> sm90_plan.Config:
+    return sm90_plan.CONFIGS[NARROW[next(size for size in NARROW if size >= problem.head_dim)]]
+
+
+def _bounds(problem: Problem) -> tuple[tuple[bool, bool], int, int]:
+    left, right, anywhere = problem.left, problem.right, problem.q_len + problem.kv_len
+    begin = problem.offset - min(left or 0, anywhere)
+    return (left is not None, right is not None), begin, problem.offset + min(right or 0, anywhere) + 1
+
+
+@kernel("sm_90a", threads=32)
+def _probe(out: Global[u32], batch: s32, head: s32, q: s32, k: s32, *arrays: Any, mods: Mods = NO_MODS) -> None:
+    """Stores a word that depends on what the mask function reads."""
+    with If(Place(mods, arrays, batch, head).sees(q, k)):
+        out[0] = 1
+
+
+@lru_cache(maxsize=256)
+def _dependence(mods: Mods) -> tuple[bool, bool]:
+    """Returns whether the mask function reads the batch, and the head: whether its PTX loads the parameter."""
+    probe: Kernel = _probe.with_params(**mods.params)
+    text = probe.configure(mods=mods).ptx()
+    return "[batch]" in text, "[head]" in text
