@@ -1,4 +1,4 @@
-"""`gradients`: the gradients of attention by q, k and v, in three launches, on a Hopper GPU or a virtual one."""
+"""`gradients`: the gradients of attention by q, k and v, by the kernels of `OWN`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from warpwright.kernels.attention.problem import Problem, Window
 from warpwright.kernels.attention.sm90 import backward as sm90
 from warpwright.kernels.attention.sm90 import backward_plan as sm90_plan
 from warpwright.kernels.attention.sm90.backward_plan import GREATEST_HEAD
+from warpwright.kernels.attention.sm120 import backward as sm120
+from warpwright.kernels.attention.sm120 import backward_plan as sm120_plan
 from warpwright.ops import binding
 from warpwright.ops.attention import arrays
 from warpwright.ops.attention.bound_call import BoundGradients
 from warpwright.ops.memo import MEMO
 from warpwright.targets import kernels_of
 
-__all__ = ["GREATEST_HEAD", "OWN", "choose", "describe", "gradients"]
+__all__ = ["ANY_ORDER", "GREATEST_HEAD", "OWN", "choose", "describe", "gradients"]
 
 HALVES, STATS = ("q", "k", "v", "o", "do"), ("lse", "dlse")
 RESULTS = ("dq", "dk", "dv")
@@ -35,7 +37,9 @@ Axes = tuple[int, int]
 # Targets with kernels for gradients: their plan, and the kernels of a configuration and bounds.
 OWN: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "sm_90a": (sm90_plan.plan, sm90.kernels_of),
+    "sm_120a": (sm120_plan.plan, sm120.kernels_of),
 }
+ANY_ORDER = ("sm_90a",)  # targets where parts of dQ are added in any order
 
 
 def gradients(
@@ -56,12 +60,13 @@ def gradients(
     """The gradients by q, k and v of `warpwright.attention` with the same options, which returned ``o`` and ``lse``.
 
     ``do``, of the shape and dtype of o, is the gradient by o; ``dlse``, of the shape of lse in float32, that by lse.
-    The gradients have the shapes, the dtype and the order of axes in memory of q, k and v. Sums are in float32; the
-    gradient by q is summed in any order, so its last bit may differ from run to run. Arrays on a GPU are used there,
-    on the library's current stream, without waiting; ``device`` is as in `warpwright.attention`, but arrays of the host
-    go to the virtual ``h200`` where there is no real Hopper GPU and no ``device`` is named.
+    The gradients have the shapes, the dtype and the order of axes in memory of q, k and v. Sums are in float32; on
+    sm_90a the gradient by q is summed in any order, so its last bit may differ from run to run. Arrays on a GPU are
+    used there, on the library's current stream, without waiting; ``device`` is as in `warpwright.attention`, but arrays
+    of the host go to the virtual ``h200`` where there is no real Hopper GPU and no ``device`` is named.
 
-    Raises UsageError for a head dimension above 128, a GPU other than Hopper, and for arrays that do not fit together.
+    Raises UsageError for a head dimension above 128, a GPU without a kernel for this, and arrays that do not fit
+    together.
     """
     given = (q, k, v, o, do, lse) if dlse is None else (q, k, v, o, do, lse, dlse)
     scale, window = arrays.plain_options(scale, window)
