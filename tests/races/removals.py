@@ -27,6 +27,7 @@ from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
 from warpwright.kernels.attention.sm90.decode_plan import DecodeConfig
 from warpwright.kernels.attention.sm100 import plan as sm100_plan
+from warpwright.kernels.attention.sm120 import backward_plan as sm120_backward_plan
 from warpwright.kernels.attention.sm120 import plan as sm120_plan
 from warpwright.kernels.attention.sm120.plan import CP_ASYNC, STEPS
 from warpwright.kernels.gemm import sm90, sm100
@@ -235,6 +236,15 @@ def sees_document(batch: Any, head: Any, q: Any, k: Any) -> Any:
     return ((DOCUMENTS[q] == DOCUMENTS[k]) | (k < 320)) & (q < 512)
 
 
+def _packed_sequences_mma(change: Change | None = None) -> Watched:
+    """Run attention of packed sequences by mma.sync: several sequences, one of them empty; more than 32 blocks."""
+    watched = Watched(Device(DEVICES["rtx5090"]), change)
+    sequences = pack_sequences(FEW, [100, 0, 1, 40], [290, 5, 70, 40])
+    grid, kernel, args, _ = prepare_launch(FEW, sm120_plan.CONFIGS[64], sequences, arch="sm_120a")
+    launch(kernel, grid, args=args, device=watched)
+    return watched
+
+
 def _few_queries(config: DecodeConfig, change: Change | None = None, *, number: int = 0) -> Watched:
     """Run attention of few queries: three CTAs that share tiles, then one CTA with tiles of one, two and three blocks.
     ``number`` 1 runs only the second launch of the first problem; its workspace is that of an earlier launch, which
@@ -248,15 +258,17 @@ def _few_queries(config: DecodeConfig, change: Change | None = None, *, number: 
     return watched
 
 
-def attention_backward(number: int, problem: Problem, config: BackwardConfig, change: Change | None = None) -> Watched:
+def attention_backward(
+    number: int, problem: Problem, config: Any, change: Change | None = None, device: str = "h200"
+) -> Watched:
     """Run one of the launches of attention's gradients; the arrays of the other launches have no defined contents."""
-    plan = choose_backward(problem, config)
+    plan = choose_backward(problem, DEVICES[device].arch, config)
     names = ("q", "k", "v", "o", "do", "dq", "dk", "dv")
     tensors = dict(zip(names, _tensors(problem, names), strict=True))
     rows = {name: np.zeros(tensors["q"].shape[:3], np.float32) for name in ("lse", "dlse")}
     scratch = {name: np.zeros(shape, np.float32) for name, shape in plan.scratch.items()}
     each = list(plan.on({**tensors, **rows, **scratch}))[number]
-    watched = _watched_device("h200", change, 4)
+    watched = _watched_device(device, change, 4)
     launch(each.kernel, each.grid, args=each.args, device=watched)
     return watched
 
@@ -279,6 +291,7 @@ def _example(path: Path, change: Change | None = None) -> Watched:
 
 
 FEW = Problem(1, 1, 1, 100, 290, 64, causal=True)
+FEW_BACKWARD = Problem(1, 2, 1, 230, 290, 64, causal=True)
 CAUSAL = Problem(1, 2, 1, 640, 672, 64, causal=True)  # diagonals end inside blocks
 WINDOW = replace(CAUSAL, causal=False, window=(300, 0))
 DOCUMENTS = np.repeat(np.arange(5, dtype=np.int32), 160)[:672]
@@ -334,6 +347,7 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "attention sm90 modified": functools.partial(modified, 0, CAUSAL, softcap=4.0, sinks=np.ones(2, np.float32)),
     "attention sm90 lists": functools.partial(modified, 1, DECIDED, mask_mod=sees_document),
     "block lists": functools.partial(modified, 0, DECIDED, mask_mod=sees_document),
+    "mma.sync packed": _packed_sequences_mma,
     "few queries": functools.partial(_few_queries, DECODE),
     "few queries, two launches": functools.partial(_few_queries, replace(DECODE, last=False)),
     "few queries, combine": functools.partial(_few_queries, replace(DECODE, last=False), number=1),
@@ -343,5 +357,15 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     ),
     "backward sm90 prepare": functools.partial(attention_backward, 0, CAUSAL, BackwardConfig(64, (64, 128))),
     "backward sm90 convert": functools.partial(attention_backward, 2, CAUSAL, BackwardConfig(64, (64, 128))),
+    **{
+        f"backward sm120 {name}": functools.partial(
+            attention_backward,
+            number,
+            FEW_BACKWARD,
+            sm120_backward_plan.BackwardConfig(64, (64, 32), (64, 32)),
+            device="rtx5090",
+        )
+        for number, name in enumerate(("by query", "by key"))
+    },
     **{f"example {path.stem[:2]}": functools.partial(_example, path) for path in EXAMPLES},
 }

@@ -26,6 +26,7 @@ from warpwright.kernels.attention.sm90 import backward_plan as sm90_backward_pla
 from warpwright.kernels.attention.sm90 import decode_plan as sm90_decode_plan
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm100 import plan as sm100_plan
+from warpwright.kernels.attention.sm120 import backward_plan as sm120_backward_plan
 from warpwright.kernels.attention.sm120 import plan as sm120_plan
 from warpwright.kernels.gemm import sm90, sm100
 from warpwright.ops.attention.plan import OWN
@@ -94,6 +95,15 @@ def _packed_sequences(config: Any, mask: str) -> Watched:
     return watched
 
 
+def _packed_sequences_mma(config: sm120_plan.Config, mask: str) -> Watched:
+    """Run attention of packed sequences by mma.sync."""
+    problem, watched = _problem(config, mask), Watched(Device(DEVICES["rtx5090"]))
+    sequences = pack_sequences(problem, [problem.q_len, 0, 1, 70], [problem.kv_len, 5, config.tile[1], 0])
+    grid, kernel, args, _ = prepare_launch(problem, config, sequences, arch="sm_120a")
+    launch(kernel, grid, args=args, device=watched)
+    return watched
+
+
 def _few_queries(config: sm90_decode_plan.DecodeConfig, mask: str) -> Watched:
     """Run attention of four queries of each of six heads: whole and partial tiles, a block that only some queries
     see."""
@@ -138,6 +148,11 @@ SHIPPED: dict[str, Run] = {
         for mask in MASKS
     },
     **{
+        f"packed mma.sync attention {head_dim}, {mask}": functools.partial(_packed_sequences_mma, config, mask)
+        for head_dim, config in sm120_plan.CONFIGS.items()
+        for mask in MASKS
+    },
+    **{
         f"few queries {head_dim}{'' if last else ', two launches'}, {mask}": functools.partial(
             _few_queries, replace(config, last=last), mask
         )
@@ -151,6 +166,14 @@ SHIPPED: dict[str, Run] = {
         )
         for config in MMA_SYNC
         for mask in MASKS
+    },
+    **{
+        f"mma.sync gradients of {head_dim}, {mask}, launch {number}": functools.partial(
+            attention_backward, number, _problem(config, mask), config, device="rtx5090"
+        )
+        for head_dim, config in sm120_backward_plan.CONFIGS.items()
+        for mask in MASKS
+        for number in range(2)
     },
     **{
         f"gradients of {head_dim}, {mask}, launch {number}": _gradients(mask, head_dim, number)

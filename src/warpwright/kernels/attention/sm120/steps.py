@@ -46,6 +46,7 @@ from warpwright.lang import (
 )
 from warpwright.lang.fragment import Fragment
 from warpwright.lang.smem import Tile
+from warpwright.layout.tensor_map import RAGGED_ROWS
 from warpwright.types import Scalar
 
 __all__ = [
@@ -57,10 +58,12 @@ __all__ = [
     "Blocks",
     "CpAsyncCopies",
     "Mask",
+    "RaggedCopies",
     "TmaCopies",
     "accumulate_values",
     "apply_mask",
     "compute_scores",
+    "lse_of_head",
     "multiply",
     "online_softmax",
     "pack_left",
@@ -87,8 +90,8 @@ class Mask:
 
     q_len: Expr
     kv_len: Expr
-    left: Expr
-    right: Expr
+    left: Any
+    right: Any
 
     def first(self, row: Any) -> Any:
         """Returns the first key that ``row`` sees."""
@@ -106,10 +109,11 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class TmaCopies:
-    """Copies of Q, K, V and O through tensor maps of four dimensions; one thread issues a copy."""
+    """Copies of Q, K, V and O through tensor maps; ``heads`` are the coordinates of their heads, before the row and the
+    column. One thread issues a copy."""
 
     maps: dict[str, tma.Map[Scalar]]
-    heads: dict[str, tuple[Expr, Expr]]
+    heads: dict[str, tuple[Any, ...]]
     arrivals = 1
     elect = True
 
@@ -122,15 +126,19 @@ class TmaCopies:
         """Issue the loads of rows whose bytes ``full`` expects."""
         for column in range(0, tile.shape[1], PANEL):
             panel = tile[:, column : column + PANEL]
-            tma.load(panel, self.maps[name][(*self.heads[name], row, column)], full)
+            tma.load(panel, self.maps[name][self.place(name, row, column)], full)
 
-    def sync_and_store(self, tile: Tile, row: Any, mask: Mask, leader: Expr) -> None:
-        """Store the 16 rows of O that this warp wrote to ``tile``; commits the group."""
+    def place(self, name: str, row: Any, column: int) -> tuple[Any, ...]:
+        """Returns the coordinates of an element of an array."""
+        return (*self.heads[name], row, column)
+
+    def sync_and_store(self, tile: Tile, row: Any, mask: Mask, leader: Expr, name: str = "o") -> None:
+        """Store the 16 rows of O, or of another result, that this warp wrote to ``tile``; commits the group."""
         fence.proxy_async()
         warp.sync()
         with If(leader):
             for column in range(0, tile.shape[1], PANEL):
-                corner = self.maps["o"][(*self.heads["q"], row, column)]
+                corner = self.maps[name][self.place(name, row, column)]
                 tma.store(corner, tile[:BLOCK, column : column + PANEL])
             tma.commit_group()
 
@@ -138,6 +146,20 @@ class TmaCopies:
         """Wait until the stores have read shared memory."""
         with If(leader):
             tma.wait_group(0, read=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RaggedCopies(TmaCopies):
+    """Copies of the rows of one of several packed sequences, through ragged maps (`layout.tensor_map.ragged`).
+
+    ``heads`` are (R, row after the sequence, head); ``lengths`` are those of the sequence in Q, K and V.
+    """
+
+    lengths: dict[str, Expr]
+
+    def place(self, name: str, row: Any, column: int) -> tuple[Any, ...]:
+        """Returns the coordinates of an element; rows count from the beginning of the sequence."""
+        return (*self.heads[name], row + (RAGGED_ROWS - self.lengths[name].to(s32)), column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,9 +348,15 @@ def write_lse(lse: Expr, row: Any, row_max: list[Any], row_sum: list[Any], facto
         write_row_lse(lse, own, row_max[half], row_sum[half], factor, mask, warp.lane % 4 == 0)
 
 
+def lse_of_head(lse: Expr, mask: Mask) -> Any:
+    """Returns the address of the log-sum-exp of this head's first row (0: none), of float32 (batch, heads, q_len) from
+    ``lse`` on."""
+    place = (ctaid.z * nctaid.y + ctaid.y).to(u64) * mask.q_len.to(u64)
+    return select(lse != 0, lse + place * f32.nbytes, 0)
+
+
 def write_row_lse(lse: Expr, row: Any, row_max: Any, row_sum: Any, factor: Expr, mask: Mask, writes: Expr) -> None:
-    """Write the log-sum-exp of a row to ``lse`` (0: none), the address of float32 (batch, heads, q_len)."""
+    """Write the log-sum-exp of a row; ``lse`` is the address of the head's first one (0: none)."""
     value = select(row_sum == 0.0, -INFINITY, (row_max * factor + lg2(row_sum)) * LN_2)
-    place = (ctaid.z * nctaid.y + ctaid.y).to(u64) * mask.q_len.to(u64) + row.to(u64)
     with If((lse != 0) & writes & (row < mask.q_len)):
-        st(Global(f32, lse) + place, value)
+        st(Global(f32, lse) + row.to(u64), value)
