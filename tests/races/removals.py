@@ -30,6 +30,7 @@ from warpwright.kernels.attention.sm100 import plan as sm100_plan
 from warpwright.kernels.attention.sm120 import plan as sm120_plan
 from warpwright.kernels.attention.sm120.plan import CP_ASYNC, STEPS
 from warpwright.kernels.gemm import sm90, sm100
+from warpwright.kernels.gemm.slices import add_slices, sum_grid
 from warpwright.kernels.memory_flow import arguments, memory_flow
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ops.attention.backward import choose as choose_backward
@@ -179,7 +180,7 @@ def _sum(change: Change | None = None) -> Watched:
     d = np.zeros((m, width), ml_dtypes.bfloat16)
     watched = Watched(Device(DEVICES["h200"]), change, depends_on=[0])
     scalars = m, n, width, width, 0, 0, 0, 0, 1.0
-    launch(sm90.add_slices.trace(slices=slices), sm90.sum_grid(m, width), args=[parts, d, *scalars], device=watched)
+    launch(add_slices.trace(slices=slices), sum_grid(m, width), args=[parts, d, *scalars], device=watched)
     return watched
 
 

@@ -14,14 +14,13 @@ from warpwright.kernels.attention.sm120.steps import (
     INFINITY,
     LANES,
     PANEL_BYTES,
-    Blocks,
     Mask,
     TmaCopies,
     multiply,
     right_operands,
     write_row_lse,
 )
-from warpwright.kernels.tiles import PACKED
+from warpwright.kernels.tiles import PACKED, Blocks
 from warpwright.lang import (
     Expr,
     If,
