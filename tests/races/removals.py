@@ -255,6 +255,7 @@ def _example(path: Path, change: Change | None = None) -> Watched:
     return watched
 
 
+MMA_SYNC = 256, 256, 320  # M, N, K: two tiles for each of two SMs
 FEW = Problem(1, 1, 1, 100, 290, 64, causal=True)
 CAUSAL = Problem(1, 2, 1, 640, 672, 64, causal=True)  # diagonals end inside blocks
 WINDOW = replace(CAUSAL, causal=False, window=(300, 0))
@@ -296,6 +297,10 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "hopper fp8": functools.partial(hopper, sm90.CONFIGS["fp8 192x128"], (384, 512, 1280), 2),
     "hopper slices": functools.partial(hopper, sm90.CONFIGS["64x64 stream, 2 slices"], (128, 128, 3328), 2),
     "hopper sum": _sum,
+    **{
+        f"mma.sync gemm {level}": functools.partial(ladder_gemm, "rtx5090", level, MMA_SYNC, 2)
+        for level in (1, 2, 4, 6, 7)
+    },
     "mma.sync cp.async": functools.partial(mma_sync, CP_ASYNC[64], FEW),
     **{
         f"mma.sync {name}": functools.partial(mma_sync, replace(config, head_dim=64), FEW)

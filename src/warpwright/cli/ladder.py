@@ -158,8 +158,8 @@ def ladder_of(device: Device) -> Mapping[int, Step]:
     found = LADDERS.get(kernels_of(device.spec.arch))
     if found is None:
         raise UsageError(
-            f"no GEMM ladder for {device.spec.name} ({device.spec.arch}); expected --device b200, gb200, h200, rtx5090 or "
-            "cuda"
+            f"no GEMM ladder for {device.spec.name} ({device.spec.arch}); expected --device b200, gb200, h200, "
+            "rtx5090 or cuda"
         )
     return found
 

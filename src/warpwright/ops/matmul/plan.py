@@ -19,6 +19,7 @@ from warpwright.errors import UsageError
 from warpwright.kernels.gemm import PLAIN, sm90, sm100, sm120
 from warpwright.kernels.gemm.epilogue import Epilogue
 from warpwright.kernels.gemm.slices import add_slices, sum_grid
+from warpwright.kernels.gemm.sm90.estimate import Problem, has_whole_panels
 from warpwright.lang import Kernel
 from warpwright.ops.binding import MAP_BYTES, Geometry, Launch, Plan, Stride
 from warpwright.ops.matmul import measurements
@@ -189,7 +190,14 @@ def plan_sm120(
     columns: int = 0,
 ) -> Plan:
     """Returns the plan of ``config`` for ``arch``: one launch, or two if K is cut into slices."""
-    config = sm90.fit_slices(config, extents(a, majors[0])[1], a[2].itemsize)
+    (m, k), (n, _), size = extents(a, majors[0]), extents(b, majors[1]), a[2].itemsize
+    if not has_whole_panels(config, Problem(m, n, k, size, 1, majors)):
+        name, letter = ("A", "M") if majors[0] == "mn" else ("B", "N")
+        raise UsageError(
+            f"matmul: given a configuration of {config.tile[0]} × {config.tile[1]} tiles for an {name} that is dense "
+            f"along {letter}; expected tiles of multiples of 64: leave level= out, or pass a copy that is dense along K"
+        )
+    config = sm90.fit_slices(config, k, size)
     return _plan(config, sm120.kernel_of(config), arch, a, b, d, majors, sms * config.ctas, epilogue, columns)
 
 

@@ -1,4 +1,4 @@
-"""Configurations of the mma.sync GEMM as data: the ladder's levels, and every configuration that `plan.choose` knows."""
+"""Configurations of the mma.sync GEMM as data: the ladder's levels, and those that `plan.choose` knows."""
 
 from __future__ import annotations
 
@@ -103,9 +103,14 @@ CONFIGS = {
     "64x128": Config((64, 128), (2, 4), stages=3),
     "64x64": _FEW,
     "32x64": Config((32, 64), (2, 2), stages=3, ctas=2),
-    "16x64": Config((16, 64), (1, 2), stages=4, ctas=2),
+    "16x128": Config((16, 128), (1, 4), ctas=2),
 }
-SLICED = {"64x128": (2, 3, 4, 6, 8), "64x64": (2, 4, 8, 16, 32), "32x64": (2, 4, 8, 16, 32), "16x64": (2, 4, 8, 16, 32)}
+SLICED = {
+    "64x128": (2, 3, 4, 6, 8),
+    "64x64": (2, 4, 8, 16, 32),
+    "32x64": (2, 4, 8, 16, 32),
+    "16x128": (2, 4, 8, 16, 32),
+}
 CONFIGS |= {
     f"{name}, {count} slices": replace(CONFIGS[name], slices=count)
     for name, counts in SLICED.items()

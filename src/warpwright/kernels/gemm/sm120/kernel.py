@@ -82,7 +82,6 @@ def gemm(
                 slot.full.arrive_expect_tx(slot.nbytes)
                 load_part(slot.a, a, majors[0], at["a"], row, k, slot.full)
                 load_part(slot.b, b, majors[1], at["b"], col, k, slot.full)
-        slots.wait_all_empty()
 
     @role(warps=range(consumers))
     def multiply() -> None:

@@ -74,9 +74,6 @@ def gemm_one_loop(
         warp.sync()
         with If(leader):
             slot.empty.arrive()
-    with If(loads):
-        slots.wait_all_empty()
-    warp.sync()
     finish = epilogue.prepare(alpha, scale_a, scale_b, bias, columns)
     store_tile(sums, d, blocks, place, at["d"], row, col, leader, finish, False)
     with If(leader):
