@@ -1,12 +1,12 @@
 """The configuration of the mma.sync GEMM for a problem: the user's measurements, else an estimate of each one's time.
 
-The constants are fitted to predictions of the virtual RTX 5090; no such board was measured.
+The constants follow from the rates of the virtual RTX 5090; no such board was measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log2
+from math import hypot, log2
 
 from warpwright.kernels.gemm.sm90.estimate import Problem, has_whole_panels
 from warpwright.kernels.gemm.sm90.plan import NEAR, Known
@@ -74,7 +74,7 @@ def estimate_us(config: Config, problem: Problem, *, sms: int) -> float:
     round_us = blocks * max(multiplied, sent, waited) + WAIT_US + rows * columns * STORE_US / 64
     moved = parts * m * n * (4 if config.slices > 1 else 2) + batches * (m + n) * k * size
     added = SUM_US + parts * m * n * 4 / SUM_BYTES if config.slices > 1 else 0.0
-    return LAUNCH_US + max(rounds * round_us, moved / HBM_BYTES) + added
+    return LAUNCH_US + hypot(rounds * round_us, moved / HBM_BYTES) + added
 
 
 def _distance(fact: Known, problem: Problem) -> float:
