@@ -31,6 +31,7 @@ from warpwright.kernels.attention.sm120 import backward_plan as sm120_backward_p
 from warpwright.kernels.attention.sm120 import plan as sm120_plan
 from warpwright.kernels.attention.sm120.plan import CP_ASYNC, STEPS
 from warpwright.kernels.gemm import sm90, sm100
+from warpwright.kernels.gemm.slices import add_slices, sum_grid
 from warpwright.kernels.memory_flow import arguments, memory_flow
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ops.attention.backward import choose as choose_backward
@@ -183,7 +184,7 @@ def _sum(change: Change | None = None) -> Watched:
     d = np.zeros((m, width), ml_dtypes.bfloat16)
     watched = Watched(Device(DEVICES["h200"]), change, depends_on=[0])
     scalars = m, n, width, width, 0, 0, 0, 0, 1.0
-    launch(sm90.add_slices.trace(slices=slices), sm90.sum_grid(m, width), args=[parts, d, *scalars], device=watched)
+    launch(add_slices.trace(slices=slices), sum_grid(m, width), args=[parts, d, *scalars], device=watched)
     return watched
 
 
@@ -290,6 +291,7 @@ def _example(path: Path, change: Change | None = None) -> Watched:
     return watched
 
 
+MMA_SYNC = 256, 256, 320  # M, N, K: two tiles for each of two SMs
 FEW = Problem(1, 1, 1, 100, 290, 64, causal=True)
 FEW_BACKWARD = Problem(1, 2, 1, 230, 290, 64, causal=True)
 CAUSAL = Problem(1, 2, 1, 640, 672, 64, causal=True)  # diagonals end inside blocks
@@ -334,6 +336,10 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "hopper fp8": functools.partial(hopper, sm90.CONFIGS["fp8 192x128"], (384, 512, 1280), 2),
     "hopper slices": functools.partial(hopper, sm90.CONFIGS["64x64 stream, 2 slices"], (128, 128, 3328), 2),
     "hopper sum": _sum,
+    **{
+        f"mma.sync gemm {level}": functools.partial(ladder_gemm, "rtx5090", level, MMA_SYNC, 2)
+        for level in (1, 2, 4, 6, 7)
+    },
     "mma.sync cp.async": functools.partial(mma_sync, CP_ASYNC[64], FEW),
     **{
         f"mma.sync {name}": functools.partial(mma_sync, replace(config, head_dim=64), FEW)

@@ -19,14 +19,16 @@ from warpwright.cli.console import emit, json_option, progress, remark, show
 from warpwright.cli.ladder import timing
 from warpwright.cli.problems import is_number
 from warpwright.errors import UsageError
-from warpwright.kernels.gemm import sm90
+from warpwright.kernels.gemm import sm90, sm120
 from warpwright.ops.matmul import measurements, trials
+from warpwright.ops.matmul.plan import TUNED
 from warpwright.report.tables import table
 
 __all__ = ["command"]
 
 Shape = tuple[int, int, int]
 
+KERNELS: dict[str, Any] = {"sm_90a": sm90, "sm_120a": sm120}
 DTYPES = {name: np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", "float8_e4m3fn")}
 NOTHING = "nothing was tuned on this machine; warpwright tune 4096x4096x4096 measures a problem"
 
@@ -66,8 +68,10 @@ def command(
         return
     wanted = parse_shapes([*shapes, *_lines(file)])
     gpu = cuda.device(device)
-    if gpu.spec.arch != "sm_90a":
-        raise UsageError(f"{gpu.spec.name} is {gpu.spec.arch}; expected sm_90a: other targets have one configuration")
+    if gpu.spec.arch not in TUNED:
+        raise UsageError(
+            f"{gpu.spec.name} is {gpu.spec.arch}; expected {' or '.join(TUNED)}: other targets have one configuration"
+        )
     rows = [row for shape in wanted for row in measure(gpu, shape, dtype, rounds)]
     _store(gpu.spec.name, [entry_of(row) for row in rows if row["kept"]])
     if as_json:
@@ -88,11 +92,13 @@ def command(
 def measure(gpu: cuda.Device, shape: Shape, dtype: str, rounds: int) -> list[dict[str, Any]]:
     """Returns a row for each candidate, the fastest first; the fastest verified candidate is ``kept``."""
     (m, n, k), size = shape, DTYPES[dtype].itemsize
-    before = sm90.choose(m, n, k, size, tuned=measurements.choices(gpu.spec.name, size))
+    family = KERNELS[gpu.spec.arch]
+    before = family.choose(m, n, k, size, sms=gpu.spec.sms, tuned=measurements.choices(gpu.spec.name, size))
     candidates = {
         name: config
-        for name, config in sm90.CONFIGS.items()
-        if bool(config.promoted) == (size == 1) and sm90.worthwhile(config, m, n, sms=gpu.spec.sms)
+        for name, config in family.CONFIGS.items()
+        if bool(getattr(config, "promoted", size == 1)) == (size == 1)
+        and family.worthwhile(config, m, n, sms=gpu.spec.sms)
     }
     with progress(len(candidates) + 1) as describe:
         options: dict[str, Any] = {"dtype": DTYPES[dtype], "rounds": rounds, "describe": describe}
@@ -101,7 +107,7 @@ def measure(gpu: cuda.Device, shape: Shape, dtype: str, rounds: int) -> list[dic
     return [
         {"m": m, "n": n, "k": k, "dtype": dtype, "config": name, **timing(found, found.each[name], m, n, k)}
         | {
-            "chosen_before": sm90.CONFIGS[name] == before,
+            "chosen_before": family.CONFIGS[name] == before,
             "kept": name == order[0] and found.each[name].verdict.verified,
             "verified": found.each[name].verdict.verified,
         }

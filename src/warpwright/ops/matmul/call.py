@@ -120,7 +120,7 @@ def describe(
     if out is not None:
         _check_out(views["out"], shape, dtype, views["a"], views["b"])
     target = _device_for(views["a"], views["b"], device)
-    family = plan.family_of(target.spec)
+    family = plan.family_of(target.spec, level)
     _check_float8(views["a"], family, target, level)
     args = epilogue.NONE
     if not (bias is None and activation is None and scale_a is None and scale_b is None):
@@ -172,7 +172,7 @@ def _prepare(
     steps = [views] if len(target.shape) == 2 else list(_steps(views, family.batches))
     first, spec, on_gpu = steps[0], call.device.spec, isinstance(target, DeviceArray)
     layouts = geometry(first["a"]), geometry(first["b"]), geometry(first["d"])
-    tuned = measurements.choices(spec.name, left.itemsize) if spec.arch == "sm_90a" and level is None else ()
+    tuned = measurements.choices(spec.name, left.itemsize) if spec.arch in plan.TUNED and level is None else ()
     how = args.epilogue if family.epilogue else PLAIN, args.columns, tuned, library is not OTHER
     chosen = plan.choose(*layouts, (major_a, major_b), level, spec.arch, spec.sms, *how)
     values: dict[str, Any] = {"bias": args.bias, "scale_a": args.scale_a, "scale_b": args.scale_b, "alpha": args.alpha}

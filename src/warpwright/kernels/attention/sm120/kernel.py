@@ -17,7 +17,6 @@ from warpwright.kernels.attention.sm120.steps import (
     INFINITY,
     LANES,
     PANEL_BYTES,
-    Blocks,
     CpAsyncCopies,
     Mask,
     TmaCopies,
@@ -31,6 +30,7 @@ from warpwright.kernels.attention.sm120.steps import (
     store_output,
     write_lse,
 )
+from warpwright.kernels.tiles import Blocks
 from warpwright.lang import (
     Expr,
     Global,

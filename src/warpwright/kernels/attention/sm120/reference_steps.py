@@ -14,7 +14,6 @@ from warpwright.kernels.attention.sm120.steps import (
     INFINITY,
     LANES,
     PANEL_BYTES,
-    Blocks,
     Mask,
     TmaCopies,
     lse_of_head,
@@ -22,7 +21,7 @@ from warpwright.kernels.attention.sm120.steps import (
     right_operands,
     write_row_lse,
 )
-from warpwright.kernels.tiles import PACKED
+from warpwright.kernels.tiles import PACKED, Blocks
 from warpwright.lang import (
     Expr,
     If,

@@ -9,13 +9,12 @@ from typing import Any
 
 from warpwright.kernels.attention.problem import PANEL
 from warpwright.kernels.attention.sm120.plan import LANES
-from warpwright.kernels.tiles import PACKED
+from warpwright.kernels.tiles import PACKED, Blocks
 from warpwright.lang import (
     Expr,
     Global,
     If,
     Pointer,
-    Shared,
     b32,
     cp_async,
     ctaid,
@@ -24,7 +23,6 @@ from warpwright.lang import (
     fence,
     fma,
     ld,
-    ldmatrix,
     lg2,
     max,
     mbarrier,
@@ -55,7 +53,6 @@ __all__ = [
     "LANES",
     "LN_2",
     "PANEL",
-    "Blocks",
     "CpAsyncCopies",
     "Mask",
     "RaggedCopies",
@@ -213,32 +210,6 @@ class CpAsyncCopies:
 
     def wait_stores(self, leader: Expr) -> None:
         """Return at once: the stores are synchronous."""
-
-
-class Blocks:
-    """The ldmatrix addresses of this lane in the 16 × 16 blocks of a swizzled tile, one for each column block.
-
-    ``row`` and ``chunk`` are the row and the group of eight columns of this lane's address in the first block of panel
-    ``panel`` (64 columns). The swizzle permutes 16-byte chunks within eight rows only, so blocks below and in other
-    panels are at constant offsets.
-    """
-
-    def __init__(self, tile: Tile, row: Expr, chunk: Expr, panel: Any = 0) -> None:
-        base, self.start = tile.place.known()
-        self.tile = tile
-        lane = row * PANEL_BYTES + ((chunk ^ (row % CHUNK)) * 16)
-        corner = base + panel * (tile.rows * PANEL_BYTES)
-        self.places = [corner + (lane ^ (2 * BLOCK * step)) for step in range(PANEL // BLOCK)]
-
-    def at(self, row: int, column: int) -> Shared[Any]:
-        """Returns this lane's address in the block that begins at ``row`` and ``column``."""
-        panel, inner = divmod(column, PANEL)
-        below = (panel * self.tile.rows + row) * PANEL_BYTES
-        return Shared(self.tile.dtype, self.places[inner // BLOCK], self.start + below)
-
-    def load(self, row: int, column: int, *, trans: bool = False) -> list[Expr]:
-        """Load a block; returns four registers, alternately of its upper and lower (``trans``: left and right) half."""
-        return ldmatrix(self.at(row, column), 4, trans=trans)
 
 
 def compute_scores(queries: Sequence[Blocks], keys: Blocks, dtype: type[Scalar]) -> list[list[Fragment]]:
