@@ -21,7 +21,6 @@ from warpwright.kernels.attention.sm120.backward_plan import CONFIGS, STRIP, Bac
 from warpwright.kernels.attention.sm120.steps import (
     BLOCK,
     PANEL_BYTES,
-    Blocks,
     Mask,
     TmaCopies,
     accumulate_values,
@@ -31,7 +30,7 @@ from warpwright.kernels.attention.sm120.steps import (
     pack_weights,
     reduce_quad,
 )
-from warpwright.kernels.tiles import part
+from warpwright.kernels.tiles import Blocks, part
 from warpwright.lang import (
     Expr,
     Global,
