@@ -226,7 +226,7 @@ def _few_queries(config: DecodeConfig, change: Change | None = None, *, number: 
 
 def attention_backward(number: int, problem: Problem, config: BackwardConfig, change: Change | None = None) -> Watched:
     """Run one of the launches of attention's gradients; the arrays of the other launches have no defined contents."""
-    plan = choose_backward(problem, config)
+    plan = choose_backward(problem, "sm_90a", config)
     names = ("q", "k", "v", "o", "do", "dq", "dk", "dv")
     tensors = dict(zip(names, _tensors(problem, names), strict=True))
     rows = {name: np.zeros(tensors["q"].shape[:3], np.float32) for name in ("lse", "dlse")}

@@ -35,7 +35,7 @@ def arrays(problem: Problem, given: Arrays, config: BackwardConfig | None = None
     found: dict[str, Any] = {"q": q, "k": k, "v": v, "do": do, "o": o.astype(problem.dtype), "dlse": 0}
     found["lse"] = lse.astype(np.float32)
     found |= {name: np.full(each.shape, SENTINEL, problem.dtype) for name, each in zip(NAMES, (q, k, v), strict=True)}
-    shapes = choose(problem, config).scratch
+    shapes = choose(problem, "sm_90a", config).scratch
     return found | {name: np.full(shape, np.nan, np.float32) for name, shape in shapes.items()}
 
 
@@ -43,7 +43,7 @@ def launches(
     problem: Problem, values: dict[str, Any], config: BackwardConfig | None = None
 ) -> Iterator[tuple[Traced, tuple[int, int, int], list[Any]]]:
     """Yields kernel, grid and arguments of each launch."""
-    for launch in choose(problem, config).on(values):
+    for launch in choose(problem, "sm_90a", config).on(values):
         yield launch.kernel, launch.grid, list(launch.args)
 
 

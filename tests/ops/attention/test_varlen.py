@@ -92,8 +92,8 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"out": Q}, "attention: out overlaps q; expected memory of its own: leave out= out"),
     ({}, {"out": Q[:2].copy()}, "attention: out is 2 × 4 × 64 of bfloat16; expected the shape and dtype of q, "
      "5 × 4 × 64 of bfloat16"),
-    ({}, {"device": "b200"}, "attention: given packed sequences on b200 (sm_100a); expected sm_90a, the only one with "
-     "a kernel for them: warpwright.attention(q[None, first:stop], …, layout='bshd') for each sequence"),
+    ({}, {"device": "b200"}, "attention: given packed sequences on b200 (sm_100a); expected one of sm_90a, which "
+     "have kernels for them: warpwright.attention(q[None, first:stop], …, layout='bshd') for each sequence"),
 ]  # fmt: skip
 
 
