@@ -1,4 +1,4 @@
-"""`attention_varlen`: attention of packed sequences of any lengths, on a Hopper GPU or a virtual one."""
+"""`attention_varlen`: attention of packed sequences of any lengths, on Hopper or datacentre Blackwell."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from warpwright.gpu import Device
 from warpwright.kernels.attention.problem import DTYPES, Problem, Window
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm90 import varlen as sm90
+from warpwright.kernels.attention.sm100 import plan as sm100_plan
+from warpwright.kernels.attention.sm100 import varlen as sm100
 from warpwright.ops import binding
 from warpwright.ops.attention import arrays, plan
 from warpwright.ops.attention.bound_call import BoundCall
@@ -33,6 +35,7 @@ Views = Mapping[str, View]
 # Targets with a kernel for packed sequences: the kernel's name, its plan, and the kernel of a configuration.
 OWN: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
     "sm_90a": ("sm90.attention_varlen", sm90_plan.plan_varlen, sm90.kernel_of),
+    "sm_100a": ("sm100.attention_varlen", sm100_plan.plan_varlen, sm100.kernel_of),
 }
 
 
@@ -66,7 +69,7 @@ def attention_varlen(
     Returns the result (total_q, heads, head_dim); with ``return_lse`` also the log-sum-exp (heads, total_q) of float32;
     with ``explain`` also an `Explanation`.
 
-    Raises UsageError for a GPU other than Hopper, the only one with a kernel for this, and as `warpwright.attention`.
+    Raises UsageError for a GPU without a kernel for this (`OWN` has the others), and as `warpwright.attention`.
     """
     if scale is not None or window is not None:
         scale, window = arrays.plain_options(scale, window)
@@ -124,7 +127,7 @@ def describe(
 
 
 def _target(views: Views, device: Device | str | None) -> Device:
-    """Returns the device that computes, which must be a Hopper GPU."""
+    """Returns the device that computes, which must have a kernel for packed sequences."""
     otherwise = "warpwright.attention(q[None, first:stop], …, layout='bshd') for each sequence"
     target = arrays.target_for(views, device, "packed sequences", OWN, otherwise)
     if plan.setting() is False:

@@ -43,7 +43,7 @@ from warpwright.lang import (
 )
 from warpwright.types import Scalar
 
-__all__ = ["REGISTERS", "attention", "kernel_of"]
+__all__ = ["attention", "kernel_of"]
 
 REGISTERS = {1: (240, 152, 112), 2: (176, 96, 64)}  # by tiles: of softmax, correction, the other warps
 

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from warpwright.kernels.attention.problem import Problem
-from warpwright.kernels.attention.sm90.plan import WARPGROUP
+from warpwright.kernels.attention.sm90.plan import WARPGROUP, launch_of_packed
 
-__all__ = ["CONFIGS", "KEYS", "ROWS", "Config", "Plan", "choose", "plan"]
+__all__ = ["CONFIGS", "KEYS", "ROWS", "Config", "Plan", "choose", "plan", "plan_varlen"]
 
 ROWS, KEYS = 128, 128  # of a tile of queries (the lanes of tensor memory), and of a key block (N of one MMA)
 CONTROL_BYTES = 1024
@@ -103,3 +103,9 @@ def plan(problem: Problem, *, sms: int, config: Config | None = None) -> Plan:
             problem.factor * math.log2(math.e),
         ),
     )
+
+
+def plan_varlen(problem: Problem, total_q: int, total_k: int, *, sms: int, config: Config | None = None) -> Plan:
+    """Returns the launch of `sm100.varlen.attention_varlen` for packed sequences, see `sm90.plan.plan_varlen`."""
+    found = config or choose(problem)
+    return Plan(found, *launch_of_packed(problem, total_q, total_k, sms, found.tile[0]))

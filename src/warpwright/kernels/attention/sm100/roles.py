@@ -51,6 +51,8 @@ from warpwright.types import Scalar
 
 __all__ = ["Part", "alloc_and_sync", "issue_products", "soften", "sync_and_dealloc", "write_results"]
 
+NOWHERE = 0xFFFFFFFF
+
 
 class Part(Protocol):
     """Queries of one head, from ``row`` on, with ``blocks`` key blocks from ``first`` on, and the mask."""
@@ -158,6 +160,8 @@ def soften(rings: Rings, tile: int, work: Parts, scale: Expr, lse: Expr, config:
     for item in work():
         mask, first, blocks, top = item.mask, item.first, item.blocks, item.row + tile * ROWS
         low, high = mask.first(top + own), mask.stop(top + own)
+        # One register during the loop, in place of all that says where the log-sum-exp is, if anywhere.
+        at = select((lse != 0) & (top + own < item.q_len), item.lse_row + (top + own), NOWHERE)
         whole = blocks - min(max(mask.stop(top) // KEYS, first) - first, blocks)
         row_max.set(LOWEST)
         row_sum.set(0.0)
@@ -180,9 +184,8 @@ def soften(rings: Rings, tile: int, work: Parts, scale: Expr, lse: Expr, config:
                 fence_and_arrive(slot.empty)
                 row_sum.set(fma(row_sum, factor, reduce(lambda a, b: a + b, weights)))
         send_when_empty(next(to_row), own, row_sum)
-        with If((lse != 0) & (top + own < item.q_len)):
-            found = (row_max + lg2(row_sum)) * LN2
-            Global(f32, lse)[item.lse_row + (top + own)] = found
+        with If(at != NOWHERE):
+            Global(f32, lse)[at] = (row_max + lg2(row_sum)) * LN2
 
 
 def write_results(rings: Rings, work: Parts, o: tma.Map[Scalar]) -> None:

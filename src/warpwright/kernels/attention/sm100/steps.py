@@ -31,7 +31,9 @@ from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
 __all__ = [
+    "COLUMNS",
     "Rings",
+    "arrive_on_empty",
     "fence_and_arrive",
     "issue_scores",
     "issue_values",
@@ -127,6 +129,16 @@ def visible_columns(block: Any, low: Any, high: Any) -> Callable[[int], Any]:
         return lambda column: stop > column
     start = (low - block).to(s32)
     return lambda column: (stop > column) & (start <= column)
+
+
+def arrive_on_empty(empty: Any, alone: bool) -> None:
+    """Arrive once on the empty barrier of an item that a thread ``alone`` or all lanes of a warp have read."""
+    if alone:
+        empty.arrive()
+        return
+    warp.sync()
+    with If(elect_one()):
+        empty.arrive()
 
 
 def fence_and_arrive(barrier: Any) -> None:
