@@ -37,7 +37,10 @@ def launches(
     how = {"dtype": of_dtype(problem.dtype), "bounds": found.bounds}
     planned: Launches = [(first(found.config).configure(**how), found.grid, [split_heads(problem, q), k, v, *tail])]
     if found.combine_grid:
-        planned.append((combine_of(found.config).configure(**how), found.combine_grid, tail[:-1]))
+        last: Any = combine_of(found.config).configure(**how)
+        if first is not kernel_of:
+            last = last.trace("sm_100a")
+        planned.append((last, found.combine_grid, tail[:-1]))
     return found, planned, (o, lse)
 
 

@@ -72,7 +72,7 @@ def test_large_logits_and_growing_ones() -> None:
 
 
 # CTAs have a whole tile and parts of others; a block is masked for some queries only.
-WHOLE = Problem(1, 390, 3, 1, 500, 64)
+WHOLE = Problem(1, 390, 3, 1, 500, 64, scale=1.0)
 CUT = Problem(1, 24, 4, 4, 1282, 64, causal=True, window=(900, None), scale=1.0)
 
 

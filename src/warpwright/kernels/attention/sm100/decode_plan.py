@@ -28,7 +28,7 @@ class DecodeConfig(decode_plan.DecodeConfig):
     @property
     def smem_bytes(self) -> int:
         """Dynamic shared memory of a CTA, bytes, at most."""
-        return CONTROL_BYTES + 2 * self.head_dim * (self.q_stages * ROWS + self.stages * self.keys)
+        return 2 * CONTROL_BYTES + 2 * self.head_dim * (self.q_stages * ROWS + self.stages * self.keys)
 
 
 CONFIGS = {
