@@ -86,11 +86,11 @@ def _attention(device: str, config: Any, mask: str) -> Watched:
     return watched
 
 
-def _packed_sequences(config: Any, mask: str) -> Watched:
+def _packed_sequences(device: str, config: Any, mask: str) -> Watched:
     """Run attention of packed sequences of several lengths, some of them empty."""
-    problem, watched = _problem(config, mask), Watched(Device(replace(DEVICES["h200"], sms=1)))
+    problem, watched = _problem(config, mask), Watched(Device(replace(DEVICES[device], sms=1)))
     sequences = pack_sequences(problem, [problem.q_len, 0, 1, 70], [problem.kv_len, 5, config.tile[1], 0])
-    grid, kernel, args, _ = prepare_launch(problem, config, sequences, sms=1)
+    grid, kernel, args, _ = prepare_launch(problem, config, sequences, sms=1, arch=DEVICES[device].arch)
     launch(kernel, grid, args=args, device=watched)
     return watched
 
@@ -143,8 +143,9 @@ SHIPPED: dict[str, Run] = {
         for mask in MASKS
     },
     **{
-        f"packed attention {name}, {mask}": functools.partial(_packed_sequences, config, mask)
-        for name, config in sm90_plan.CONFIGS.items()
+        f"packed attention {prefix}{name}, {mask}": functools.partial(_packed_sequences, device, config, mask)
+        for prefix, device, plan in (("", "h200", sm90_plan), ("sm100 ", "b200", sm100_plan))
+        for name, config in plan.CONFIGS.items()
         for mask in MASKS
     },
     **{

@@ -16,6 +16,8 @@ from warpwright.gpu import Device
 from warpwright.kernels.attention.problem import DTYPES, Problem, Window
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm90 import varlen as sm90
+from warpwright.kernels.attention.sm100 import plan as sm100_plan
+from warpwright.kernels.attention.sm100 import varlen as sm100
 from warpwright.kernels.attention.sm120 import plan as sm120_plan
 from warpwright.kernels.attention.sm120 import varlen as sm120
 from warpwright.ops import binding
@@ -35,6 +37,7 @@ Views = Mapping[str, View]
 # Targets with a kernel for packed sequences: the kernel's name, its plan, and the kernel of a configuration.
 OWN: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
     "sm_90a": ("sm90.attention_varlen", sm90_plan.plan_varlen, sm90.kernel_of),
+    "sm_100a": ("sm100.attention_varlen", sm100_plan.plan_varlen, sm100.kernel_of),
     "sm_120a": ("sm120.attention_varlen", sm120_plan.plan_varlen, sm120.kernel_of),
 }
 
@@ -69,7 +72,7 @@ def attention_varlen(
     Returns the result (total_q, heads, head_dim); with ``return_lse`` also the log-sum-exp (heads, total_q) of float32;
     with ``explain`` also an `Explanation`.
 
-    Raises UsageError for a GPU without a kernel for this (sm_90a and sm_120a have one), and as `warpwright.attention`.
+    Raises UsageError for a GPU without a kernel for this (`OWN` has the others), and as `warpwright.attention`.
     """
     if scale is not None or window is not None:
         scale, window = arrays.plain_options(scale, window)
