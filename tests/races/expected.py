@@ -94,8 +94,8 @@ ALL_Q = "the next number comes after the next Q, which all lanes have released"
 LANES_LATER = "the lanes synchronise again before their next common operation"
 TILES = "dO comes after Q, which is released when all MMAs of its tile are complete"
 LAST = "no load follows the last tile"
-CHAINS = "without it the MMAs of dK go on, as they do in the kernel with chains"
-GRADIENTS = "backward sm90( unchained)?"
+S_WAITED = "S was issued before dQ, for which the tile before has waited, and the next wait covers dK"
+GRADIENTS = "backward sm90( early S)?"
 Q_RELEASE = "the loader has waited for Q, which is released when all warps have begun the work of this item"
 PROMPT = "it is for ptxas, which may otherwise delay reads; the lanes share no memory there"
 HINT = "the next launch begins later; its griddepcontrol.wait waits for the end of this one in any case (9.7.13.13)"
@@ -151,13 +151,15 @@ ATTENTION = {
     r"attention sm100 correct bar\.warp\.sync #(9|13)$": LANES_LATER,
     r"attention sm100 one tile correct bar\.warp\.sync #6$": LANES_LATER,
     rf"{GRADIENTS} load mbarrier\.try_wait\S* #1$": TILES,
-    rf"{GRADIENTS} multiply wgmma\.commit_group\S* #([23489])$": TILES,
-    r"backward sm90 multiply wgmma\.wait_group\S* #[25]($|: a group more)": TILES,
-    r"backward sm90 unchained multiply wgmma\.wait_group\S* #[37]($|: a group more)": TILES,
-    r"backward sm90 unchained multiply wgmma\.wait_group\S* #0($|: a group more)": "each tile begins with such a wait",
-    r"backward sm90 unchained multiply wgmma\.wait_group\S* #[15]($|: a group more)": CHAINS,
+    rf"{GRADIENTS} multiply wgmma\.commit_group\S* #[2389]$": TILES,
     rf"{GRADIENTS} multiply wgmma\.fence\S* #([14567]|1[01])$": FENCE_BEFORE,
-    rf"{GRADIENTS} multiply mbarrier\.arrive\S* #(3($|: the next barrier)|4$)": LAST,
+    r"backward sm90 multiply wgmma\.wait_group\S* #[26]($|: a group more)": TILES,
+    r"backward sm90 multiply mbarrier\.arrive\S* #3$": LAST,
+    r"backward sm90 early S multiply wgmma\.commit_group\S* #4$": TILES,
+    r"backward sm90 early S multiply wgmma\.wait_group\S* #[37]($|: a group more)": TILES,
+    r"backward sm90 early S multiply wgmma\.wait_group\S* #0($|: a group more)": "each tile begins with such a wait",
+    r"backward sm90 early S multiply wgmma\.wait_group\S* #[15]($|: a group more)": S_WAITED,
+    r"backward sm90 early S multiply mbarrier\.arrive\S* #(3($|: the next barrier)|4$)": LAST,
     rf"{GRADIENTS} multiply cp\.async\.bulk\.commit_group #0$": "the next one commits its copies too",
 }
 # kernel, role, opcode, its index in the role, and the change: reason

@@ -6,8 +6,9 @@ that see these keys, keeps dK and dV in registers and adds its part of dQ to flo
 order. `convert` scales and rounds these sums.
 
 With P = softmax(S), S = scale · Q·Kᵀ and dP = dO·Vᵀ: dV = Pᵀ·dO, dS = P ∘ (dP - mean), dQ = scale · dS·K,
-dK = scale · dSᵀ·Q. The five matrix multiplications of a tile of queries are issued so that the tensor cores always have
-one in flight: S of the next tile is issued before dQ and dK of this tile, and dP of the next tile before dK is done.
+dK = scale · dSᵀ·Q. The five matrix multiplications of a tile of queries are issued so that the tensor cores have one in
+flight while a warpgroup computes: dP during the weights, dV during dS, and dK while dQ leaves for the sums. S and dP of
+the next tile are issued behind these sums (head dimension 128), or S before dQ and dP with the weights (64).
 """
 
 from __future__ import annotations
@@ -196,7 +197,9 @@ def gradients(
         consumer = BackwardConsumer(memory, mask, key, order, scale * LOG2E, config)
         memory.kv.wait(0)
         consumer.wait_and_issue_scores(slot_at(memory.q, var(u32, 0)))
-        wgmma.wait_group(0)
+        if config.next_after_dq:
+            consumer.wait_and_issue_dp(slot_at(memory.do, var(u32, 0)))
+        wgmma.wait_group(1 if config.next_after_dq else 0)
         steps = group * count
         for number in loop(steps - 1):
             consumer.step(number, True)

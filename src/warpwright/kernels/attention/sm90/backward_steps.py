@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from warpwright.kernels.attention.problem import PANEL
@@ -239,7 +240,7 @@ class BackwardConsumer:
     def __init__(
         self, memory: Memory, mask: QueryMask, key: Any, tiles: QueryTiles, scale: Any, config: BackwardConfig
     ) -> None:
-        self.memory, self.mask, self.scale, self.chained = memory, mask, scale, config.chained
+        self.memory, self.mask, self.scale, self.next_after_dq = memory, mask, scale, config.next_after_dq
         self.own, self.one, self.number = shfl.idx(warp.id // WARPS - 1, 0), elect_one(), warp.id - WARPS
         self.leader = self.one & (warp.id % WARPS == 0)
         queries, head_dim = config.tile[0], config.head_dim
@@ -247,9 +248,11 @@ class BackwardConsumer:
         self.key, self.at = key, tiles.begin()
         self.scores, self.dp = (wgmma.accumulator(f32, (STRIP, queries)) for _ in range(2))
         self.dk, self.dv = (wgmma.accumulator(f32, (STRIP, head_dim)) for _ in range(2))
-        self.dq = wgmma.accumulator(f32, (STRIP, queries * head_dim // (CONSUMERS * STRIP)))
+        part_of_dq = STRIP, queries * head_dim // (CONSUMERS * STRIP)
+        self.dq = self.dp if config.next_after_dq else wgmma.accumulator(f32, part_of_dq)
         self.weights, self.ds = ([var(b32, 0) for _ in range(queries // 4)] for _ in range(2))
-        self.cuts = (0, queries // 2 // K * K, queries)
+        # Columns whose statistics are in registers at a time, and columns of dS that are computed at a time.
+        self.loaded, self.computed = (K, K) if config.next_after_dq else (queries, queries // 2)
         clear(self.dk, self.dv)
 
     def wait_and_issue_scores(self, slot: Slot) -> None:
@@ -267,16 +270,16 @@ class BackwardConsumer:
         row, key = self.at.tile * self.queries, self.key + self.number * WARP_ROWS + warp.lane // 4
         with If(self.mask.hidden(row, self.key + self.own * STRIP)):
             self.mask.apply(self.scores, row, key)
-        for v, shift in enumerate(of_columns(stats, self.queries)):
-            register = self.scores.regs[v]
+        for register, shift in zip(self.scores.regs, of_columns(stats, self.queries, self.loaded), strict=True):
             register.set(ex2(fma(register, self.scale, shift)))
 
-    def compute_ds(self, columns: slice, means: Sequence[Any], ds: Tile) -> None:
+    def compute_ds(self, columns: slice, means: Iterator[Any], ds: Tile) -> None:
         """Round some columns of Pᵀ and of dSᵀ = Pᵀ ∘ (dPᵀ - mean) for the next wgmmas; store dS also to ``ds``."""
         some, words = (slice(columns.start // each, columns.stop // each) for each in (2, 4))
         weights, dp = self.scores.regs[some], self.dp.regs[some]
+        mean_of_column = list(islice(means, len(dp)))
         set_registers(self.weights[words], pack_pairs(weights, self.dtype))
-        triples = zip(weights, dp, means[some], strict=True)
+        triples = zip(weights, dp, mean_of_column, strict=True)
         set_registers(self.ds[words], pack_pairs([p * (each - mean) for p, each, mean in triples], self.dtype))
         store_transposed(ds, self.ds[words], columns.start, self.number * WARP_ROWS)
 
@@ -290,29 +293,34 @@ class BackwardConsumer:
         wgmma.commit_group()
 
     def step(self, number: Any, more: bool) -> None:
-        """Compute a tile of queries, whose scores are issued; with ``more`` issue the scores of the next tile."""
-        memory, stage = self.memory, number % STAGES
+        """Compute a tile of queries, whose S is issued, and dP too with ``next_after_dq``; with ``more`` issue those of
+        the next tile."""
+        memory, stage, early = self.memory, number % STAGES, not self.next_after_dq
         slot_q, slot_do = (slot_at(ring, number) for ring in (memory.q, memory.do))
         shifts, means = (part(stats, stage, 1, "k") for stats in memory.stats)
         ds = part(memory.ds, stage, self.queries, "k")
-        if not self.chained:
+        if early:
+            # S is there, and so is dK of the tile before.
             wgmma.wait_group(0)
-        self.wait_and_issue_dp(slot_do)
+            self.wait_and_issue_dp(slot_do)
         self.compute_weights(shifts)
-        # dP is there. So is dK of the tile before: its slot of Q is empty.
+        # dP is there.
         wgmma.wait_group(0)
-        with If(self.leader & (number > 0)):
-            slot_at(memory.q, number + 1).empty.arrive()
-        mean_of_column = of_columns(means, self.queries)
-        for left, right in zip(self.cuts, self.cuts[1:], strict=False):
-            self.compute_ds(slice(left, right), mean_of_column, ds)
+        if early:
+            # dK of the tile before no longer reads its slot of Q.
+            with If(self.leader & (number > 0)):
+                slot_at(memory.q, number + 1).empty.arrive()
+        mean_of_column = of_columns(means, self.queries, self.loaded)
+        for left, right in ((0, self.queries // 2), (self.queries // 2, self.queries)):
+            for column in range(left, right, self.computed):
+                self.compute_ds(slice(column, column + self.computed), mean_of_column, ds)
             issue_rs(self.dv, self.weights[left // 4 : right // 4], slot_do.rows[left:right, :], True)
         fence.proxy_async()
-        if more:
+        if more and early:
             self.wait_and_issue_scores(slot_at(memory.q, number + 1))
         # Both consumers stored their keys of dS.
         bar.sync(*CONSUMER_BARRIER)
-        wgmma.wait_group(1 if more else 0)
+        wgmma.wait_group(1 if more and early else 0)
         with If(self.leader):
             slot_do.empty.arrive()
         self.issue_dq(ds)
@@ -328,6 +336,13 @@ class BackwardConsumer:
         warp.sync()
         with If(self.one):
             slot.full.arrive()
+        if more and not early:
+            self.wait_and_issue_scores(slot_at(memory.q, number + 1))
+            self.wait_and_issue_dp(slot_at(memory.do, number + 1))
+            # S of the next tile is there. So is dK of this one, which no longer reads its slot of Q.
+            wgmma.wait_group(1)
+            with If(self.leader):
+                slot_q.empty.arrive()
         self.at.advance()
 
     def store_and_commit(
@@ -352,12 +367,15 @@ def slot_at(ring: Ring, number: Any) -> Slot:
     return Slot(ring, number % STAGES, number // STAGES % 2)
 
 
-def of_columns(stats: Tile, columns: int) -> list[Any]:
-    """Returns the statistic of its column for each element of a fragment (64, ``columns``)."""
-    corner, found = stats.at(0, warp.lane % 4 * 2), []
-    for column in range(0, columns, 8):
-        found += list(ld(corner + column, vec=2)) * 2
-    return found
+def of_columns(stats: Tile, columns: int, loaded: int) -> Iterator[Any]:
+    """Yields the statistic of its column for each element of a fragment (64, ``columns``).
+
+    The first element of each ``loaded`` columns loads those of all of them.
+    """
+    for left in range(0, columns, loaded):
+        corner = stats.at(0, warp.lane % 4 * 2)
+        pairs = [ld(corner + column, vec=2) for column in range(left, left + loaded, 8)]
+        yield from (value for pair in pairs for value in (*pair, *pair))
 
 
 def set_registers(registers: Sequence[Var], values: Sequence[Any]) -> None:
