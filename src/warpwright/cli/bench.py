@@ -21,7 +21,6 @@ from warpwright.kernels.gemm import sm90, sm100
 from warpwright.ops.attention import trials as attention_trials
 from warpwright.ops.binding import Plan
 from warpwright.ops.matmul import measurements, trials
-from warpwright.ops.matmul.call import DEFAULT_LEVEL
 from warpwright.report.format import percent
 from warpwright.report.tables import table
 from warpwright.report.verdict import Verdict
@@ -125,12 +124,16 @@ def _predict_matmul(target: Device, shape: tuple[int, int, int]) -> list[dict[st
     return [_predicted_row("gemm", _flops(shape), predicted, predicted)]
 
 
-def _chosen_config(target: cuda.Device, shape: tuple[int, int, int]) -> tuple[str, sm90.Config | sm100.Config]:
+def _chosen_config(target: cuda.Device, shape: tuple[int, int, int]) -> tuple[str, trials.Config]:
     """Returns the name and the configuration that `warpwright.matmul` chooses."""
-    if target.spec.arch != "sm_90a":
-        return f"level {DEFAULT_LEVEL}", sm100.config_of(DEFAULT_LEVEL)
-    config = sm90.choose(*shape, tuned=measurements.choices(target.spec.name))
-    return next(name for name, known in sm90.CONFIGS.items() if known == config), config
+    tuned, known = measurements.choices(target.spec.name), dict[str, trials.Config]()
+    if target.spec.arch == "sm_90a":
+        known.update(sm90.CONFIGS)
+        config: trials.Config = sm90.choose(*shape, tuned=tuned)
+    else:
+        known.update(sm100.TILINGS)
+        config = sm100.choose(sm100.Problem(*shape), sms=target.spec.sms, tuned=tuned)
+    return next(name for name, each in known.items() if each == config), config
 
 
 def _flops(shape: tuple[int, int, int]) -> int:

@@ -22,7 +22,6 @@ from warpwright.ops.binding import MAP_BYTES, Geometry, Launch, Plan, Stride
 from warpwright.ops.matmul import measurements
 
 __all__ = [
-    "DEFAULT_LEVEL",
     "FLOAT8",
     "LADDERS",
     "PLAIN",
@@ -33,12 +32,12 @@ __all__ = [
     "family_of",
     "plan_sm90",
     "plan_sm100",
+    "plan_tiling",
     "round_up",
 ]
 
-DEFAULT_LEVEL = 10
 MATRIX = 2
-SLICE_STEP = 16
+ROW_BYTES = 128  # of K in an atom of a stage
 SCRATCH = "parts"  # the partial sums of slices of K
 EPILOGUE = "bias", "scale_a", "scale_b", "alpha"
 
@@ -47,8 +46,7 @@ FLOAT8 = (np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2))
 
 Shape = tuple[int, ...]
 Majors = tuple[str, str]
-Level = int | sm90.Config | sm100.Config
-
+Level = int | sm90.Config | sm100.Config | sm100.Tiling
 
 LADDERS: dict[str, Mapping[int, sm90.Config | sm100.Config]] = {"sm_100a": sm100.LEVELS, "sm_90a": sm90.LEVELS}
 
@@ -65,8 +63,9 @@ class Family:
     epilogue: bool
 
 
+LADDER = Family(dict.fromkeys((BFLOAT16, FLOAT16), ("k",)), gaps=False, batches=False, epilogue=False)
 FAMILIES = {
-    "sm_100a": Family(dict.fromkeys((BFLOAT16, FLOAT16), ("k",)), gaps=False, batches=False, epilogue=False),
+    "sm_100a": Family(dict.fromkeys((BFLOAT16, FLOAT16, *FLOAT8), ("k", "mn")), gaps=True, batches=True, epilogue=True),
     "sm_90a": Family(
         dict.fromkeys((BFLOAT16, FLOAT16), ("k", "mn")) | dict.fromkeys(FLOAT8, ("k",)),
         gaps=True,
@@ -76,9 +75,13 @@ FAMILIES = {
 }
 
 
-def family_of(spec: targets.Device) -> Family:
-    """Returns the kernels for a device. Raises UsageError for a target without any."""
-    found = FAMILIES.get(targets.kernels_of(spec.arch))
+def family_of(spec: targets.Device, level: Level | None) -> Family:
+    """Returns the kernels for a device: the default ones, or those of the ladder's ``level``, which on Blackwell take
+    less. Raises UsageError for a target without any."""
+    arch = targets.kernels_of(spec.arch)
+    if arch == "sm_100a" and isinstance(level, int | sm100.Config):
+        return LADDER
+    found = FAMILIES.get(arch)
     if found is None:
         raise UsageError(
             f"matmul has no kernel for {spec.name} ({spec.arch}); expected device='b200', 'gb200', 'h200' or 'cuda'"
@@ -106,17 +109,21 @@ def choose(
     K is cut into slices only for single matrices, and only if ``scratch`` memory can be allocated.
     """
     (m, k), (n, _) = extents(a, majors[0]), extents(b, majors[1])
+    matrix = len(d[0]) == MATRIX
+    batches, slices = 1 if matrix else d[0][0], scratch and matrix
     if targets.kernels_of(arch) == "sm_100a":
         if isinstance(level, sm90.Config):
             raise _foreign_config("sm90", "sm100")
-        config = sm100.config_for(DEFAULT_LEVEL if level is None else level, m, n, sms)
-        return plan_sm100(config, a, b, d, sms, arch)
-    if isinstance(level, sm100.Config):
+        if isinstance(level, int | sm100.Config):
+            return plan_sm100(sm100.config_for(level, m, n, sms), a, b, d, sms, arch)
+        chosen = level or sm100.choose(
+            sm100.Problem(m, n, k, a[2].itemsize, batches, majors), sms=sms, slices=slices, tuned=tuned
+        )
+        return plan_tiling(chosen, a, b, d, majors, sms, arch, epilogue, columns)
+    if isinstance(level, sm100.Config | sm100.Tiling):
         raise _foreign_config("sm100", "sm90")
     if level is not None:
         return plan_sm90(sm90.config_of(level), a, b, d, majors, sms, epilogue, columns)
-    matrix = len(d[0]) == MATRIX
-    batches, slices = 1 if matrix else d[0][0], scratch and matrix
     found = sm90.choose(m, n, k, a[2].itemsize, batches=batches, majors=majors, sms=sms, tuned=tuned, slices=slices)
     return plan_sm90(found, a, b, d, majors, sms, epilogue, columns)
 
@@ -126,6 +133,63 @@ def _foreign_config(given: str, expected: str) -> UsageError:
         f"matmul: given a Config of kernels.gemm.{given} as level=; expected a level, or a Config of "
         f"warpwright.kernels.gemm.{expected} for this device"
     )
+
+
+def plan_tiling(
+    config: sm100.Tiling,
+    a: Geometry,
+    b: Geometry,
+    d: Geometry,
+    majors: Majors,
+    sms: int,
+    arch: str,
+    epilogue: Epilogue = PLAIN,
+    columns: int = 0,
+) -> Plan:
+    """Returns the plan of ``config`` for ``arch``: one launch, or two if K is cut into slices."""
+    (m, k), (n, _), size = extents(a, majors[0]), extents(b, majors[1]), a[2].itemsize
+    out = d if config.slices == 1 else parts_of(config.slices, d)
+    batches = out[0][0] if len(out[0]) > MATRIX else 1
+    problem = sm100.Problem(m, n, k, size, 1 if config.slices > 1 else batches, majors)
+    grid = sm100.grid_of(config, problem, sms), 1, 1
+    order, shapes = ("ab", (m, n)) if not config.swapped else ("ba", (n, m))
+    each = dict(zip("abd", (a, b, out) if order == "ab" else (b, a, out), strict=True))
+    rows = config.tile[0] * config.ctas, config.tile[1]
+    tiles = [-(-extent // tile) for extent, tile in zip(shapes, rows, strict=True)]
+    dtype, b_dtype, of_out = (types.of_dtype(layout[2]) for layout in each.values())
+    kernel = sm100.kernel_of(config).trace(
+        arch,
+        batched="".join(name for name, (shape, *_) in each.items() if len(shape) > MATRIX),
+        majors=majors if order == "ab" else majors[::-1],
+        dtype=dtype,
+        b_dtype=b_dtype,
+        out=of_out,
+        epilogue=epilogue if config.slices == 1 else PLAIN,
+    )
+    blocks = -(-k * size // (ROW_BYTES * config.depth))
+    arguments = (*order, SCRATCH if config.slices > 1 else "d", *tiles, blocks, batches, columns, *EPILOGUE)
+    launches = Launch(kernel, grid, arguments), *add_launch(config.slices, out, d, arch, epilogue, columns)
+    scratch = {SCRATCH: out[0]} if config.slices > 1 else {}
+    return Plan(launches, config, scratch=scratch, l2_promotion=sm100.L2_PROMOTION)
+
+
+def parts_of(slices: int, d: Geometry) -> Geometry:
+    """Returns the layout of the partial sums of D."""
+    shape = slices, d[0][0], round_up(d[0][1])
+    return shape, dense_strides(shape, FLOAT32.itemsize), FLOAT32
+
+
+def add_launch(
+    slices: int, parts: Geometry, d: Geometry, arch: str, epilogue: Epilogue, columns: int
+) -> tuple[Launch, ...]:
+    """Returns the launch that adds the partial sums to D; none for one slice."""
+    if slices == 1:
+        return ()
+    add = sm90.add_slices.trace(arch, slices=slices, out=types.of_dtype(d[2]), epilogue=epilogue)
+    width = parts[0][-1]
+    sizes = *d[0], width, Stride("d", 0)
+    grid = sm90.sum_grid(d[0][0], width), 1, 1
+    return (Launch(add, grid, (SCRATCH, "d", *sizes, columns, *EPILOGUE), dependent=True),)
 
 
 def plan_sm100(config: sm100.Config, a: Geometry, b: Geometry, d: Geometry, sms: int, arch: str) -> Plan:
@@ -153,10 +217,8 @@ def plan_sm90(
     """
     (m, k), (n, _), size = extents(a, majors[0]), extents(b, majors[1]), a[2].itemsize
     config = sm90.fit_slices(config, k, size)
-    slices, out = config.slices, d
-    if slices > 1:
-        shape = slices, d[0][0], round_up(d[0][1])
-        out = shape, dense_strides(shape, FLOAT32.itemsize), FLOAT32
+    slices = config.slices
+    out = d if slices == 1 else parts_of(slices, d)
     each = {"a": a, "b": b, "d": out}
     batched = "".join(name for name, (shape, *_) in each.items() if len(shape) > MATRIX)
     found = sm90.plan_gemm(
@@ -173,16 +235,10 @@ def plan_sm90(
     kernel = sm90.kernel_of(config).trace(
         batched=batched, majors=majors, dtype=dtype, b_dtype=b_dtype, out=of_out, epilogue=at_once
     )
-    end = columns, *EPILOGUE
-    launches = [Launch(kernel, found.grid, ("a", "b", SCRATCH if slices > 1 else "d", *found.tiles, *end))]
-    if slices == 1:
-        return Plan(tuple(launches), config, l2_promotion=sm90.L2_PROMOTION)
-    add = sm90.add_slices.trace(slices=slices, out=types.of_dtype(d[2]), epilogue=epilogue)
-    width = out[0][-1]
-    sizes = *d[0], width, Stride("d", 0)
-    grid = sm90.sum_grid(d[0][0], width), 1, 1
-    launches.append(Launch(add, grid, (SCRATCH, "d", *sizes, *end), dependent=True))
-    return Plan(tuple(launches), config, scratch={SCRATCH: out[0]}, l2_promotion=sm90.L2_PROMOTION)
+    arguments = ("a", "b", SCRATCH if slices > 1 else "d", *found.tiles, columns, *EPILOGUE)
+    launches = Launch(kernel, found.grid, arguments), *add_launch(slices, out, d, kernel.arch, epilogue, columns)
+    scratch = {SCRATCH: out[0]} if slices > 1 else {}
+    return Plan(launches, config, scratch=scratch, l2_promotion=sm90.L2_PROMOTION)
 
 
 def extents(operand: Geometry, major: str) -> Shape:
