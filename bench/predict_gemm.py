@@ -21,7 +21,7 @@ import ml_dtypes
 import numpy as np
 
 import warpwright as ww
-from warpwright.kernels.gemm import sm90, sm100
+from warpwright.kernels.gemm import sm100
 from warpwright.targets import DEVICES, Device
 
 ROOT = Path(__file__).parent
@@ -55,8 +55,8 @@ def predicted_us(device: str, m: int, n: int, k: int, **options: Any) -> tuple[s
     # a second launch starts before the first has ended
     us = found[0].time_us + sum(each.time_us - each.launch_us for each in found[1:])
     ((plan, _),) = call.steps
-    known = {**sm100.TILINGS, **sm90.CONFIGS}
-    return next(name for name, config in known.items() if config == plan.config), float(us), float(found[0].launch_us)
+    name = next(name for name, config in sm100.TILINGS.items() if config == plan.config)
+    return name, float(us), float(found[0].launch_us)
 
 
 def predict(device: str, shape: Shape) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def predict(device: str, shape: Shape) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="b200", help="a virtual GPU")
+    parser.add_argument("--device", default="b200", help="a virtual GPU of sm_100a or sm_103a")
     parser.add_argument("--write", action="store_true", help="write bench/predicted/gemm_DEVICE.json")
     options = parser.parse_args()
     shapes = dict.fromkeys([*LISTED, *((each["m"], each["n"], each["k"]) for each in PUBLISHED)])

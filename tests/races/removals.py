@@ -287,10 +287,10 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         ladder_gemm, "b200", sm100.TILINGS["256x256 pair"], (1024, 768, 640), 4, bias=BIAS, activation="relu"
     ),
     "blackwell alone": functools.partial(
-        ladder_gemm, "b200", sm100.TILINGS["128x256"], (256, 768, 640), 2, bias=BIAS, activation="relu"
+        ladder_gemm, "b200", sm100.TILINGS["128x256"], (256, 768, 640), 1, bias=BIAS, activation="relu"
     ),
     "blackwell swapped": functools.partial(
-        ladder_gemm, "b200", sm100.TILINGS["swapped 128x32"], (60, 768, 1600), 4, bias=BIAS
+        ladder_gemm, "b200", sm100.TILINGS["swapped 128x32"], (60, 768, 1600), 2, bias=BIAS
     ),
     "hopper 1": functools.partial(ladder_gemm, "h200", 1, (128, 128, 256), 4),
     "hopper 2": functools.partial(ladder_gemm, "h200", 2, (256, 256, 512), 4),

@@ -115,7 +115,7 @@ def test_one_page_is_the_kernel_of_one_cta_and_of_pairs(name: str, group: int) -
         (Problem(8192, 8192, 8192), False, 2),
         (Problem(16, 8192, 8192), True, 1),
         (Problem(64, 7168, 4096), True, 1),
-        (Problem(16, 8192, 8192, majors=("mn", "k")), False, 1),
+        (Problem(16, 8192, 8192, majors=("mn", "k")), True, 1),
     ],
 )
 def test_the_chooser(problem: Problem, swapped: bool, ctas: int) -> None:

@@ -126,7 +126,8 @@ def gemm(
                 full = slot.full.at(0) if ctas > 1 else slot.full
                 load_operand(slot.a, a, majors[0], at["a"], row, step * k, full, ctas)
                 load_operand(slot.b, b, majors[1], at["b"], col + half * (tile_n // ctas), step * k, full, ctas)
-        slots.wait_all_empty()
+        if ctas > 1:  # no commit of the leader is in flight to the other CTA when that CTA exits
+            slots.wait_all_empty()
 
     @role(warp=1, elect=True, when=half == 0)
     def mma() -> None:
@@ -180,7 +181,7 @@ def gemm(
         scale = factor(alpha, scale_a, scale_b) if epilogue.scaled else None
         for at, row, col in output_tiles():
             added: Any = None
-            elements = Global(epilogue.bias or f32, bias)
+            elements: Any = Global(epilogue.bias or f32, bias)
             if epilogue.bias and config.swapped:
                 added = ld(elements + min(row + thread, columns - 1), nc=True).to(f32)
             elif staged:

@@ -19,9 +19,12 @@ ROW_BYTES = 128
 CONTROL_BYTES = 2048  # mbarriers, and 256 elements of the bias
 SUM_BYTES = 4
 L2_PROMOTION = 256
-# Of the estimate: cycles, of an mma at least; bytes a cycle from L2 to an SM; cycles of the epilogue for an element
-MMA_LEAST, SM_BYTES, STORE = 44.0, 70.0, 0.06
-MHZ, HBM_BYTES = 1850.0, 7.2e6  # a microsecond
+# Of the estimate, by the constants of `targets.timing`: cycles of an mma at least; bytes a cycle from L2 to an SM, and
+# of shared memory; cycles of the epilogue for an element
+MMA_LEAST, SM_BYTES, SMEM_BYTES, STORE = 44.0, 60.0, 128.0, 0.06
+MHZ, HBM_BYTES = 1850.0, 6.5e6  # a microsecond
+COMMON = 1.3  # device memory reads what several SMs need at once this much slower
+DIRTY = 5.7e7  # bytes of L2 that are written back when other data is read
 SUM_US, SUM_BYTES_US = 2.5, 3.0e6  # of the second launch of slices of K: its start, its bytes a microsecond
 PANEL = 128
 
@@ -167,7 +170,7 @@ def choose(problem: Problem, *, sms: int, slices: bool = True, tuned: Sequence[K
     near = [fact for fact in tuned if fact.config in usable and distance(fact) <= NEAR]
     if near:
         return usable[min(near, key=distance).config]
-    return min(usable.values(), key=lambda each: estimate_us(each, problem, sms=sms))
+    return min(usable.values(), key=lambda each: (estimate_us(each, problem, sms=sms), not each.swapped))
 
 
 def estimate_us(config: Tiling, problem: Problem, *, sms: int) -> float:
@@ -179,11 +182,13 @@ def estimate_us(config: Tiling, problem: Problem, *, sms: int) -> float:
     blocks = -(-problem.k * problem.size // (PANEL * config.slices))
     rows, columns = config.tile
     multiplied = 4 * config.waves * max(MMA_LEAST, columns / 2)
+    moved = config.stage_bytes / config.depth + (rows + config.waves * columns / config.ctas) * PANEL
     sent = (rows + columns / config.ctas) * PANEL / SM_BYTES
     once = rows * columns * STORE
-    cycles = rounds * blocks * max(multiplied, sent) + once * (
+    cycles = rounds * blocks * max(multiplied, sent, moved / SMEM_BYTES) + once * (
         rounds if config.accumulators == 1 == config.waves else 1
     )
-    read = (problem.m + problem.n) * problem.k * problem.size * problem.batches
+    often = problem.m * (COMMON if across > 1 else 1.0) + problem.n * (COMMON if down > 1 else 1.0)
+    read = often * problem.k * problem.size * problem.batches
     added = SUM_US + parts * problem.m * problem.n * SUM_BYTES / SUM_BYTES_US if config.slices > 1 else 0.0
-    return hypot(cycles / MHZ, read / HBM_BYTES) + added
+    return hypot(cycles / MHZ, (read + min(read, DIRTY)) / HBM_BYTES) + added
