@@ -125,14 +125,14 @@ def _flow(change: Change | None = None) -> Watched:
 
 
 def ladder_gemm(
-    device: str, level: Level, shape: tuple[int, int, int], sms: int, change: Change | None = None
+    device: str, level: Level, shape: tuple[int, int, int], sms: int, change: Change | None = None, **options: Any
 ) -> Watched:
-    """Run a bfloat16 GEMM (M, N, K) of the ladder."""
+    """Run a bfloat16 GEMM (M, N, K) of the ladder, or of a configuration."""
     m, n, k = shape
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((rows, k), np.float32).astype(ml_dtypes.bfloat16) for rows in (m, n))
     watched = _watched_device(device, change, sms)
-    matmul(a, b.T, device=watched, level=level)
+    matmul(a, b.T, device=watched, level=level, **options)
     return watched
 
 
@@ -308,6 +308,7 @@ ATTENTIONS: dict[str, tuple[Any, ...]] = {
     "sm100 one tile": ("b200", CAUSAL, sm100_plan.Config(64, tiles=1, stages=2), sm100_plan.KEYS),
 }
 
+BIAS = np.ones(768, ml_dtypes.bfloat16)
 KERNELS: dict[str, Callable[..., Watched]] = {
     "memory_flow": _flow,
     "blackwell 1": functools.partial(ladder_gemm, "b200", 1, (256, 256, 192), 8),
@@ -322,6 +323,15 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "blackwell 10": functools.partial(ladder_gemm, "b200", 10, (1024, 768, 640), 4),
     "blackwell launch control": functools.partial(
         blackwell, replace(sm100.LEVELS[7], scheduler="clc", share=(2, 1)), (1300, 620, 192), 8
+    ),
+    "blackwell pair": functools.partial(
+        ladder_gemm, "b200", sm100.TILINGS["256x256 pair"], (1024, 768, 640), 4, bias=BIAS, activation="relu"
+    ),
+    "blackwell alone": functools.partial(
+        ladder_gemm, "b200", sm100.TILINGS["128x256"], (256, 768, 640), 1, bias=BIAS, activation="relu"
+    ),
+    "blackwell swapped": functools.partial(
+        ladder_gemm, "b200", sm100.TILINGS["swapped 128x32"], (60, 768, 1600), 2, bias=BIAS
     ),
     "hopper 1": functools.partial(ladder_gemm, "h200", 1, (128, 128, 256), 4),
     "hopper 2": functools.partial(ladder_gemm, "h200", 2, (256, 256, 512), 4),

@@ -124,6 +124,7 @@ def _gradients(mask: str, head_dim: int, number: int) -> Run:
     return functools.partial(attention_backward, number, _problem(config, mask), config)
 
 
+BIAS = np.ones(520, BF16)
 MMA_SYNC = [*sm120_plan.WIDE.values(), *sm120_plan.CP_ASYNC.values(), *sm120_plan.STEPS.values()]
 SHIPPED: dict[str, Run] = {
     **KERNELS,
@@ -133,6 +134,13 @@ SHIPPED: dict[str, Run] = {
     },
     **{f"blackwell, {name}": _blackwell(*each) for name, each in SWITCHES.items()},
     **{f"hopper {name}": _hopper(config) for name, config in sm90.CONFIGS.items() if config.slices <= 2},
+    **{
+        f"blackwell {name}": functools.partial(
+            ladder_gemm, "b200", config, (40, 520, 1600) if config.swapped else (520, 520, 1100), 4, bias=BIAS
+        )
+        for name, config in sm100.TILINGS.items()
+        if config.slices == 1
+    },
     "matmul": functools.partial(_matmul, (200, 264), (264, 328), bias=np.ones(328, BF16), activation="gelu"),
     "matmul of a batch": functools.partial(_matmul, (3, 100, 136), (3, 136, 72)),
     "matmul of transposes": functools.partial(_matmul, (200, 264), (264, 328), transpose_a=True),
@@ -189,6 +197,7 @@ SOME = [
     "blackwell 3 improved",
     "blackwell, multicast of B",
     "blackwell, launch control, one tile a pair",
+    "blackwell 128x192 pair",
     "hopper 64x64 split 6",
     "hopper fp8 128x64 stream",
     "matmul",

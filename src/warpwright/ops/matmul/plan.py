@@ -26,14 +26,13 @@ from warpwright.ops.matmul import measurements
 
 __all__ = [
     "CONFIGS",
-    "DEFAULT_LEVEL",
     "FLOAT8",
     "LADDERS",
     "PLAIN",
     "SCRATCH",
-    "TUNED",
     "Config",
     "Family",
+    "LadderConfig",
     "Level",
     "choose",
     "family_of",
@@ -41,12 +40,12 @@ __all__ = [
     "plan_sm90",
     "plan_sm100",
     "plan_sm120",
+    "plan_tiling",
     "round_up",
 ]
 
-DEFAULT_LEVEL = 10
 MATRIX = 2
-SLICE_STEP = 16
+ROW_BYTES = 128  # of K in an atom of a stage
 SCRATCH = "parts"  # the partial sums of slices of K
 EPILOGUE = "bias", "scale_a", "scale_b", "alpha"
 
@@ -55,17 +54,17 @@ FLOAT8 = (np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2))
 
 Shape = tuple[int, ...]
 Majors = tuple[str, str]
-Config = sm90.Config | sm100.Config | sm120.Config
+LadderConfig = sm90.Config | sm100.Config | sm120.Config
+Config = LadderConfig | sm100.Tiling
 Level = int | Config
 
 
-LADDERS: dict[str, Mapping[int, Config]] = {
+LADDERS: dict[str, Mapping[int, LadderConfig]] = {
     "sm_100a": sm100.LEVELS,
     "sm_90a": sm90.LEVELS,
     "sm_120a": sm120.LEVELS,
 }
-TUNED = "sm_90a", "sm_120a"  # targets with several configurations, of which `measurements` may know the fastest
-CONFIGS: dict[str, type[Config]] = {"sm_100a": sm100.Config, "sm_90a": sm90.Config, "sm_120a": sm120.Config}
+CONFIGS: dict[str, Any] = {"sm_100a": sm100.Config | sm100.Tiling, "sm_90a": sm90.Config, "sm_120a": sm120.Config}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +79,17 @@ class Family:
     epilogue: bool
 
 
-_IN_REGISTERS = Family(
+LADDER = Family(dict.fromkeys((BFLOAT16, FLOAT16), ("k",)), gaps=False, batches=False, epilogue=False)
+IN_REGISTERS = Family(
     dict.fromkeys((BFLOAT16, FLOAT16), ("k", "mn")) | dict.fromkeys(FLOAT8, ("k",)),
     gaps=True,
     batches=True,
     epilogue=True,
 )
 FAMILIES = {
-    "sm_100a": Family(dict.fromkeys((BFLOAT16, FLOAT16), ("k",)), gaps=False, batches=False, epilogue=False),
-    "sm_90a": _IN_REGISTERS,
-    "sm_120a": _IN_REGISTERS,
+    "sm_100a": Family(dict.fromkeys((BFLOAT16, FLOAT16, *FLOAT8), ("k", "mn")), gaps=True, batches=True, epilogue=True),
+    "sm_90a": IN_REGISTERS,
+    "sm_120a": IN_REGISTERS,
 }
 
 
@@ -100,8 +100,12 @@ def kernels_for(arch: str, level: Level | None) -> str:
 
 
 def family_of(spec: targets.Device, level: Level | None = None) -> Family:
-    """Returns the kernels for a device. Raises UsageError for a target without any."""
-    found = FAMILIES.get(kernels_for(spec.arch, level))
+    """Returns the kernels for a device: the default ones, or those of the ladder's ``level``, which on Blackwell take
+    less. Raises UsageError for a target without any."""
+    family = kernels_for(spec.arch, level)
+    if family == "sm_100a" and isinstance(level, int | sm100.Config):
+        return LADDER
+    found = FAMILIES.get(family)
     if found is None:
         raise UsageError(
             f"matmul has no kernel for {spec.name} ({spec.arch}); expected device='b200', 'gb200', 'h200', 'rtx5090' "
@@ -133,25 +137,86 @@ def choose(
     family = kernels_for(arch, level)
     if not isinstance(level, int | None | CONFIGS[family]):
         raise _foreign_config(level, family)
-    if family == "sm_100a":
-        config = sm100.config_for(DEFAULT_LEVEL if level is None else level, m, n, sms)  # type: ignore[arg-type]
-        return plan_sm100(config, a, b, d, sms, arch)
     matrix = len(d[0]) == MATRIX
     batches, slices = 1 if matrix else d[0][0], scratch and matrix
+    if family == "sm_100a":
+        if isinstance(level, int | sm100.Config):
+            return plan_sm100(sm100.config_for(level, m, n, sms), a, b, d, sms, arch)
+        problem = sm100.Problem(m, n, k, a[2].itemsize, batches, majors)
+        tiling = level if isinstance(level, sm100.Tiling) else None
+        tiling = tiling or sm100.choose(problem, sms=sms, slices=slices, tuned=tuned)
+        return plan_tiling(tiling, a, b, d, majors, sms, arch, epilogue, columns)
     how: dict[str, Any] = {"batches": batches, "majors": majors, "sms": sms, "tuned": tuned, "slices": slices}
     if family == "sm_120a":
-        mma_sync = sm120.choose(m, n, k, a[2].itemsize, **how) if level is None else sm120.config_of(level)  # type: ignore[arg-type]
+        mma_sync = sm120.choose(m, n, k, a[2].itemsize, **how) if level is None else sm120.config_of(level)
         return plan_sm120(mma_sync, a, b, d, majors, sms, arch, epilogue, columns)
-    found = sm90.choose(m, n, k, a[2].itemsize, **how) if level is None else sm90.config_of(level)  # type: ignore[arg-type]
+    found = sm90.choose(m, n, k, a[2].itemsize, **how) if level is None else sm90.config_of(level)
     return plan_sm90(found, a, b, d, majors, sms, epilogue, columns)
 
 
 def _foreign_config(given: Any, family: str) -> UsageError:
-    module, expected = (each.__module__.split(".")[3] for each in (type(given), CONFIGS[family]))
+    module, expected = type(given).__module__.split(".")[3], family.replace("_", "").rstrip("a")
     return UsageError(
         f"matmul: given a Config of kernels.gemm.{module} as level=; expected a level, or a Config of "
         f"warpwright.kernels.gemm.{expected} for this device"
     )
+
+
+def plan_tiling(
+    config: sm100.Tiling,
+    a: Geometry,
+    b: Geometry,
+    d: Geometry,
+    majors: Majors,
+    sms: int,
+    arch: str,
+    epilogue: Epilogue = PLAIN,
+    columns: int = 0,
+) -> Plan:
+    """Returns the plan of ``config`` for ``arch``: one launch, or two if K is cut into slices."""
+    (m, k), (n, _), size = extents(a, majors[0]), extents(b, majors[1]), a[2].itemsize
+    out = d if config.slices == 1 else parts_of(config.slices, d)
+    batches = out[0][0] if len(out[0]) > MATRIX else 1
+    problem = sm100.Problem(m, n, k, size, 1 if config.slices > 1 else batches, majors)
+    grid = sm100.grid_of(config, problem, sms), 1, 1
+    order, shapes = ("ab", (m, n)) if not config.swapped else ("ba", (n, m))
+    each = dict(zip("abd", (a, b, out) if order == "ab" else (b, a, out), strict=True))
+    rows = config.tile[0] * config.ctas, config.tile[1]
+    tiles = [-(-extent // tile) for extent, tile in zip(shapes, rows, strict=True)]
+    dtype, b_dtype, of_out = (types.of_dtype(layout[2]) for layout in each.values())
+    kernel = sm100.kernel_of(config).trace(
+        arch,
+        batched="".join(name for name, (shape, *_) in each.items() if len(shape) > MATRIX),
+        majors=majors if order == "ab" else majors[::-1],
+        dtype=dtype,
+        b_dtype=b_dtype,
+        out=of_out,
+        epilogue=epilogue if config.slices == 1 else PLAIN,
+    )
+    blocks = -(-k * size // (ROW_BYTES * config.depth))
+    arguments = (*order, SCRATCH if config.slices > 1 else "d", *tiles, blocks, batches, columns, *EPILOGUE)
+    launches = Launch(kernel, grid, arguments), *add_launch(config.slices, out, d, arch, epilogue, columns)
+    scratch = {SCRATCH: out[0]} if config.slices > 1 else {}
+    return Plan(launches, config, scratch=scratch, l2_promotion=sm100.L2_PROMOTION)
+
+
+def parts_of(slices: int, d: Geometry) -> Geometry:
+    """Returns the layout of the partial sums of D."""
+    shape = slices, d[0][0], round_up(d[0][1])
+    return shape, dense_strides(shape, FLOAT32.itemsize), FLOAT32
+
+
+def add_launch(
+    slices: int, parts: Geometry, d: Geometry, arch: str, epilogue: Epilogue, columns: int
+) -> tuple[Launch, ...]:
+    """Returns the launch that adds the partial sums to D; none for one slice."""
+    if slices == 1:
+        return ()
+    add = add_slices.trace(arch, slices=slices, out=types.of_dtype(d[2]), epilogue=epilogue)
+    width = parts[0][-1]
+    sizes = *d[0], width, Stride("d", 0)
+    grid = sum_grid(d[0][0], width), 1, 1
+    return (Launch(add, grid, (SCRATCH, "d", *sizes, columns, *EPILOGUE), dependent=True),)
 
 
 def plan_sm100(config: sm100.Config, a: Geometry, b: Geometry, d: Geometry, sms: int, arch: str) -> Plan:
@@ -219,10 +284,8 @@ def _plan(
     Beyond the end of an operand its tensor map reads zeros.
     """
     (m, k), (n, _), size = extents(a, majors[0]), extents(b, majors[1]), a[2].itemsize
-    slices, out = config.slices, d
-    if slices > 1:
-        shape = slices, d[0][0], round_up(d[0][1])
-        out = shape, dense_strides(shape, FLOAT32.itemsize), FLOAT32
+    slices = config.slices
+    out = d if slices == 1 else parts_of(slices, d)
     each = {"a": a, "b": b, "d": out}
     batched = "".join(name for name, (shape, *_) in each.items() if len(shape) > MATRIX)
     found = sm90.plan_gemm(
@@ -239,16 +302,10 @@ def _plan(
     traced = kernel.trace(
         arch, batched=batched, majors=majors, dtype=dtype, b_dtype=b_dtype, out=of_out, epilogue=at_once
     )
-    end = columns, *EPILOGUE
-    launches = [Launch(traced, found.grid, ("a", "b", SCRATCH if slices > 1 else "d", *found.tiles, *end))]
-    if slices == 1:
-        return Plan(tuple(launches), config, l2_promotion=sm90.L2_PROMOTION)
-    add = add_slices.trace(arch, slices=slices, out=types.of_dtype(d[2]), epilogue=epilogue)
-    width = out[0][-1]
-    sizes = *d[0], width, Stride("d", 0)
-    grid = sum_grid(d[0][0], width), 1, 1
-    launches.append(Launch(add, grid, (SCRATCH, "d", *sizes, *end), dependent=True))
-    return Plan(tuple(launches), config, scratch={SCRATCH: out[0]}, l2_promotion=sm90.L2_PROMOTION)
+    arguments = ("a", "b", SCRATCH if slices > 1 else "d", *found.tiles, columns, *EPILOGUE)
+    launches = Launch(traced, found.grid, arguments), *add_launch(slices, out, d, arch, epilogue, columns)
+    scratch = {SCRATCH: out[0]} if slices > 1 else {}
+    return Plan(launches, config, scratch=scratch, l2_promotion=sm90.L2_PROMOTION)
 
 
 def extents(operand: Geometry, major: str) -> Shape:

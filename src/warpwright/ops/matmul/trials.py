@@ -148,6 +148,8 @@ def plan_of(config: Config, problem: Problem) -> binding.Plan:
     """Returns the plan of ``config``."""
     a, b, d = (binding.geometry(array) for array in problem.arrays.values())
     sms, arch = problem.device.spec.sms, problem.device.spec.arch
+    if isinstance(config, sm100.Tiling):
+        return plan.plan_tiling(config, a, b, d, ("k", "k"), sms, arch)
     if isinstance(config, sm100.Config):
         return plan.plan_sm100(config, a, b, d, sms, arch)
     if isinstance(config, sm120.Config):

@@ -67,9 +67,11 @@ from warpwright.types import Scalar
 
 __all__ = [
     "EVICT_FIRST",
+    "Matrix",
     "cta_position",
     "gemm",
     "init_and_sync",
+    "k_blocks",
     "load_part",
     "mainloop",
     "multicast_masks",

@@ -12,7 +12,7 @@ from warpwright.kernels.gemm.sm90.configs import ATOM_BYTES, CONFIGS, Config
 from warpwright.kernels.gemm.sm90.estimate import Problem, candidates, estimate_us, has_whole_panels
 from warpwright.kernels.gemm.sm90.facts import FACTS, FP8_FACTS, Fact
 
-__all__ = ["Plan", "choose", "fit_slices", "plan_gemm", "worthwhile"]
+__all__ = ["NEAR", "Known", "Plan", "choose", "fit_slices", "plan_gemm", "worthwhile"]
 
 ROW_BYTES = 16
 NEAR = 0.02  # distance of two problems that have one fastest configuration: an extent differs by a tenth at most
