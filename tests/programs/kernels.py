@@ -128,7 +128,9 @@ def norm_backward_kernel(dx, dy, dw, db, x, weight, mean, rstd, locks, n, GROUPS
     w_part, b_part = gradient * hat, gradient
     while tl.atomic_cas(lock, 0, 1) == 1:
         pass
-    if tl.load(count) == 0:
+    seen = tl.load(count)
+    tl.debug_barrier()  # all threads load, one exchanges; Triton 3.8 puts no barrier between the two
+    if seen == 0:
         tl.atomic_xchg(count, 1)
     else:
         w_part += tl.load(dw, mask=inside)
