@@ -15,7 +15,7 @@ from warpwright.lang import Expr, Global, Pointer, f32, s32, s64, tanh
 from warpwright.lang.context import misuse
 from warpwright.types import Scalar
 
-__all__ = ["NO_MODS", "Array", "At", "Elements", "Function", "Mods", "Place"]
+__all__ = ["NO_MODS", "Array", "At", "Constant", "Elements", "Function", "Mods", "Place"]
 
 WIDE = 1 << 31  # elements of an array whose index needs 64 bits
 
@@ -32,17 +32,25 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Stands for the captured array with an index in `Mods.arrays`."""
+    """Takes the place of a captured array in a `Function`: its index in `Mods.arrays`."""
 
     index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A captured value that becomes part of the kernel. ``text`` tells 1 from 1.0 and from True, which are equal."""
+
+    value: Any
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
     """A Python function without the arrays that it captures: its code, and what its free and global names mean.
 
-    ``closure`` and ``names`` are (name, value) pairs; a value is a constant, another `Function` or an `At`. Two
-    functions are equal if they emit the same instructions.
+    ``closure`` and ``names`` are (name, value) pairs; a value is a `Constant`, another `Function` or an `At`. Equal
+    functions emit the same instructions.
     """
 
     name: str
@@ -58,7 +66,7 @@ class Function:
         def bound(value: Any) -> Any:
             if isinstance(value, Function):
                 return value.bind(arrays)
-            return arrays[value.index] if isinstance(value, At) else value
+            return arrays[value.index] if isinstance(value, At) else value.value
 
         scope = {**self.scope, **{name: bound(value) for name, value in self.names}}
         cells = tuple(CellType(bound(value)) for _, value in self.closure)
@@ -68,7 +76,8 @@ class Function:
 class Elements:
     """A captured array in a kernel: ``bias[head, q, k]`` loads an element.
 
-    Floating-point elements are f32, truth values pred, integers of up to 32 bits s32; u32 and 64 bits stay.
+    Elements of 16-bit floating-point types are converted to f32, 8- and 16-bit integers to s32, truth values to pred;
+    the element has the type of the array otherwise.
     """
 
     def __init__(self, array: Array, pointer: Pointer[Any]) -> None:
@@ -93,7 +102,7 @@ class Elements:
             return value.to(s32) != 0
         if kind == "float" and bits < 32:
             return value.to(f32)
-        return value.to(s32) if (kind == "signed" and bits < 32) or (kind == "unsigned" and bits < 32) else value
+        return value.to(s32) if kind in ("signed", "unsigned") and bits < 32 else value
 
 
 @dataclass(frozen=True, slots=True)

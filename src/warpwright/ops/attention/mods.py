@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dis
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import CodeType, FunctionType, ModuleType
@@ -12,23 +13,24 @@ from typing import Any
 import numpy as np
 
 from warpwright import types
-from warpwright.arrays.device import DeviceArray
+from warpwright.arrays.device import DeviceArray, dense_strides
 from warpwright.arrays.libraries import Library, View, library_of, location
 from warpwright.errors import UsageError
-from warpwright.kernels.attention.mods import NO_MODS, Array, At, Function, Mods, Place
+from warpwright.kernels.attention.mods import NO_MODS, Array, At, Constant, Function, Mods, Place
 from warpwright.kernels.attention.problem import Problem
 from warpwright.kernels.attention.sm90 import block_lists, modified
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.lang import Global, If, Kernel, kernel, s32, u32
 from warpwright.lang.trace import Traced
-from warpwright.ops.attention.plan import COUNTER
-from warpwright.ops.binding import Launch, Plan
+from warpwright.ops.attention.plan import COUNTER, SETTING, setting
+from warpwright.ops.binding import Launch, Plan, geometry
 from warpwright.targets import kernels_of
 
 __all__ = ["Given", "check_target", "given_mods", "list_shape", "plan_lists", "plan_modified"]
 
 ARGUMENTS = {"score_mod": "score, batch, head, q, k", "mask_mod": "batch, head, q, k"}
-NARROW = {64: "64: 128x128", 96: "96: 128x128", 128: "128: 128x128", 192: "192: 128x80", 256: "256: 128x64"}
+# Configurations with tiles of 128 queries: their consumers have registers left for the functions.
+CONFIG_NAMES = {64: "64: 128x128", 96: "96: 128x128", 128: "128: 128x128", 192: "192: 128x80", 256: "256: 128x64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +67,16 @@ def given_mods(
 
 
 def check_target(arch: str, name: str) -> None:
-    """Raise UsageError for a target without a kernel that takes functions of a user."""
+    """Raise UsageError for a target without a kernel that takes functions of a user, or if TMA is switched off."""
     if kernels_of(arch) != "sm_90a":
         raise UsageError(
             f"attention: given score_mod, mask_mod, softcap or sinks on {name} ({arch}); expected sm_90a, the only one "
             "with a kernel for them: device='h200'"
+        )
+    if setting() is False:
+        raise UsageError(
+            f"attention: given score_mod, mask_mod, softcap or sinks and {SETTING}=0; expected 1 or -1, for their kernel "
+            "copies by TMA: unset it"
         )
 
 
@@ -97,6 +104,7 @@ class Arrays:
         self.views: list[View] = []
         self.types: list[Array] = []
         self._known: dict[int, At] = {}
+        self._open: list[FunctionType] = []  # functions whose captured values are being looked up
 
     def function(self, role: str, given: Callable[..., Any] | None) -> Function | None:
         """Returns ``given`` without its arrays. Raises UsageError if it is no Python function or captures too much."""
@@ -106,38 +114,47 @@ class Arrays:
             raise UsageError(
                 f"attention: {role}={given!r}; expected a Python function: def {role}({ARGUMENTS[role]}): …"
             )
-        count = len(ARGUMENTS[role].split(", "))
-        if given.__code__.co_argcount - len(given.__defaults__ or ()) > count or given.__code__.co_argcount < count:
+        code, count = given.__code__, len(ARGUMENTS[role].split(", "))
+        takes = code.co_argcount + code.co_kwonlyargcount
+        if (
+            code.co_argcount - len(given.__defaults__ or ()) > count
+            or code.co_argcount < count
+            or takes > code.co_argcount
+        ):
             raise UsageError(
-                f"attention: {role} {given.__name__} takes {given.__code__.co_argcount} arguments; expected {count}: "
-                f"({ARGUMENTS[role]})"
+                f"attention: {role} {given.__name__} takes {takes} arguments; expected {count}: ({ARGUMENTS[role]})"
             )
         return self._function(role, given)
 
     def _function(self, role: str, given: FunctionType) -> Function:
+        if given in self._open:
+            raise UsageError(
+                f"attention: {role} uses {given.__name__}, which calls itself; expected a loop: for i in …"
+            )
+        self._open.append(given)
         code, cells = given.__code__, given.__closure__ or ()
         closure = tuple(
             (name, self._value(role, name, cell.cell_contents))
             for name, cell in zip(code.co_freevars, cells, strict=True)
         )
-        used = sorted({name for name in _names(code) if name in given.__globals__})
+        used = sorted(name for name in _global_names(code) if name in given.__globals__)
         names = tuple((name, self._value(role, name, given.__globals__[name])) for name in used)
         defaults = tuple(self._value(role, "a default", each) for each in given.__defaults__ or ())
+        self._open.pop()
         return Function(given.__name__, code, defaults, closure, names, given.__globals__)
 
     def _value(self, role: str, name: str, value: Any) -> Any:
         if library_of(value) is not None and not isinstance(value, np.generic):
             return self._array(role, name, value)
-        if isinstance(value, FunctionType) and not value.__module__.startswith("warpwright."):
+        if isinstance(value, FunctionType) and not (value.__module__ or "").startswith("warpwright."):
             return self._function(role, value)
-        if isinstance(value, np.generic):
-            return value.item()
+        value = value.item() if isinstance(value, np.generic) else value
         if not _constant(value):
             raise UsageError(
                 f"attention: {role} captures {name}, a {type(value).__name__}; expected numbers, tuples, functions and "
                 f"arrays of {self.library.name}: np.asarray({name})"
             )
-        return value
+        return Constant(value, repr(value) if isinstance(value, (int, float, tuple)) else "")
 
     def _array(self, role: str, name: str, value: Any) -> At:
         if id(value) in self._known:
@@ -148,9 +165,13 @@ class Arrays:
                 f"{self.library.name}"
             )
         view = self.library.view(value)
+        if not view.shape:
+            raise UsageError(
+                f"attention: {role} captures {name}, an array without dimensions; expected a number: {name}.item()"
+            )
         if location(view) != self.place:
             raise UsageError(f"attention: {role} captures {name} on {location(view)}; expected it on {self.place}")
-        if isinstance(view, DeviceArray) and view.strides != _dense(view):
+        if isinstance(view, DeviceArray) and geometry(view)[1] != dense_strides(view.shape, view.itemsize):
             raise UsageError(
                 f"attention: {role} captures {name} with strides of {view.strides} bytes; expected a dense array: "
                 f"{name}{self.library.copying}"
@@ -173,20 +194,12 @@ def _as_bytes(view: View) -> View:
     return replace(view, dtype=np.dtype(np.uint8)) if isinstance(view, DeviceArray) else view.view(np.uint8)
 
 
-def _dense(view: DeviceArray) -> tuple[int, ...]:
-    steps, step = list[int](), view.itemsize
-    for extent in reversed(view.shape):
-        steps.append(step)
-        step *= extent
-    return tuple(reversed(steps))
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    """Yields the names that a function and the functions inside it look up."""
-    yield from code.co_names
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _names(each)
+@lru_cache(maxsize=1024)
+def _global_names(code: CodeType) -> frozenset[str]:
+    """Returns the global names that a function reads, and the functions that are defined in it."""
+    inner = [_global_names(each) for each in code.co_consts if isinstance(each, CodeType)]
+    own = {each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return frozenset(own).union(*inner)
 
 
 def list_shape(problem: Problem, mods: Mods) -> tuple[int, int, int, int]:
@@ -197,13 +210,14 @@ def list_shape(problem: Problem, mods: Mods) -> tuple[int, int, int, int]:
     return problem.batch if by_batch else 1, problem.heads if by_head else 1, tiles, words
 
 
+@lru_cache(maxsize=1024)
 def plan_lists(problem: Problem, mods: Mods, arch: str) -> Plan:
-    """Returns the plan that writes the lists of key blocks to the array ``lists``."""
-    batches, heads, tiles, _ = list_shape(problem, mods)
-    bounds, begin, end = _bounds(problem)
-    kernel = block_lists.kernel_of(_config(problem).tile, mods).trace(arch, bounds=bounds)
-    args = "lists", problem.q_len, problem.kv_len, begin, end, *mods.params
-    return Plan((Launch(kernel, (tiles, heads, batches), args),), _config(problem), kernel="sm90.block_lists")
+    """Returns the plan of the launch that writes the list of each tile of queries to the array ``lists``."""
+    (batches, heads, tiles, _), config = list_shape(problem, mods), _config(problem)
+    found = sm90_plan.plan(problem, sms=1, config=config)
+    kernel = block_lists.kernel_of(config.tile, mods).trace(arch, bounds=found.bounds)
+    args = "lists", *found.scalars[:4], *mods.params
+    return Plan((Launch(kernel, (tiles, heads, batches), args),), config, kernel="sm90.block_lists")
 
 
 @lru_cache(maxsize=1024)
@@ -229,13 +243,7 @@ def plan_modified(problem: Problem, mods: Mods, arch: str, sms: int, workspace: 
 
 
 def _config(problem: Problem) -> sm90_plan.Config:
-    return sm90_plan.CONFIGS[NARROW[next(size for size in NARROW if size >= problem.head_dim)]]
-
-
-def _bounds(problem: Problem) -> tuple[tuple[bool, bool], int, int]:
-    left, right, anywhere = problem.left, problem.right, problem.q_len + problem.kv_len
-    begin = problem.offset - min(left or 0, anywhere)
-    return (left is not None, right is not None), begin, problem.offset + min(right or 0, anywhere) + 1
+    return sm90_plan.CONFIGS[CONFIG_NAMES[next(size for size in CONFIG_NAMES if size >= problem.head_dim)]]
 
 
 @kernel("sm_90a", threads=32)

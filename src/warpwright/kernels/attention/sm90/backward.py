@@ -18,7 +18,6 @@ from functools import cache
 from warpwright.kernels.attention.sm90.backward_plan import CONFIGS, ROW, BackwardConfig
 from warpwright.kernels.attention.sm90.backward_steps import (
     CONSUMER_BARRIER,
-    LOG2E,
     BackwardConsumer,
     Memory,
     QueryMask,
@@ -31,7 +30,7 @@ from warpwright.kernels.attention.sm90.backward_steps import (
     store_transposed,
 )
 from warpwright.kernels.attention.sm90.plan import WARPGROUP
-from warpwright.kernels.attention.sm90.steps import init_barriers
+from warpwright.kernels.attention.sm90.steps import LOG2E, init_barriers
 from warpwright.kernels.tiles import WARP_ROWS, WARPS
 from warpwright.lang import (
     Global,

@@ -52,7 +52,6 @@ from warpwright.types import Scalar
 
 __all__ = [
     "CONSUMER_BARRIER",
-    "LOG2E",
     "BackwardConsumer",
     "Memory",
     "QueryMask",
@@ -65,7 +64,6 @@ __all__ = [
     "store_transposed",
 ]
 
-LOG2E = 1.4426950408889634
 FOUR = 4
 STAGES = 2
 CONSUMERS = 2

@@ -50,9 +50,8 @@ def block_lists(
 ) -> None:
     """One CTA writes the list of one tile of queries (x) of one head (y) of one batch (z).
 
-    The mask function runs for each query and key of the tile. A list has the number of its blocks, at least one; the
-    number of those that are decided key by key; these blocks in ascending order; and from the end of the list on the
-    blocks that all queries see, in descending order. The last list of a head may have queries after the last one.
+    The mask function runs for each query of the tile and each key. `sm90.modified.BlockLists` has the layout of a list,
+    which has at least one block. Places after the last query see nothing and prevent nothing.
     """
     (queries, keys), row = tile, ctaid.x * tile[0]
     place = Place(mods, arrays, ctaid.z.to(s32), ctaid.y.to(s32))

@@ -7,7 +7,6 @@ queries of the tile see.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +17,7 @@ from warpwright.kernels.attention.sm90.forward import REGISTERS, Consumer
 from warpwright.kernels.attention.sm90.plan import CONFIGS, Config
 from warpwright.kernels.attention.sm90.steps import (
     HALVES,
+    LOG2E,
     BlockSoftmax,
     CurrentTile,
     Mask,
@@ -67,7 +67,6 @@ from warpwright.types import Scalar
 
 __all__ = ["HEAD_WORDS", "attention_modified", "kernel_of"]
 
-LOG2E = math.log2(math.e)
 HEAD_WORDS = 2  # words of a list before its blocks: all blocks, and those that are decided key by key
 
 
@@ -170,7 +169,7 @@ def attention_modified(
 
 
 def keys_before(stop: Any, keys: int) -> Any:
-    """Returns a function of a step that returns the first key of its block, counted from block ``stop`` down."""
+    """Returns a function: step 0 gives the first key of block ``stop`` - 1, step 1 that of the block before, …"""
     return lambda step: (stop - 1 - step) * keys
 
 
@@ -178,8 +177,8 @@ def keys_before(stop: Any, keys: int) -> Any:
 class BlockLists:
     """The lists of key blocks in global memory: blocks of ``keys`` keys, one list for each ``queries`` queries.
 
-    A list has the number of its blocks, the number of those that the mask function decides key by key, these blocks in
-    ascending order, and from the end of the list on the blocks that all queries see, in descending order.
+    Word 0 of a list is how many blocks the tile takes. Word 1 is how many of them the mask function cuts; their numbers
+    follow in ascending order. Blocks that all queries see are stored from the last word of the list backwards.
     """
 
     words: Pointer[u32]
@@ -202,7 +201,7 @@ class BlockLists:
         return first, self.words[first]
 
     def keys_of(self, first: Any) -> Any:
-        """Returns a function of a step that returns the first key of that block of the list at ``first``."""
+        """Returns a function: step i gives the first key of the i-th block of the list at word ``first``."""
         partial, end = self.words[first + 1], first + self.size - 1
         return lambda step: self.key(first, partial, end, step)
 
@@ -290,7 +289,7 @@ class ModifiedConsumer(Consumer):
         return self.softmax.block(scores, LOG2E if self.mods.changes_scores else self.scale, self.config.together)
 
     def change(self, scores: Sequence[Any], block: Any, masked: bool) -> list[Any]:
-        """Returns the scores, scaled and changed by `Mods`; a ``masked`` block may end after the last key."""
+        """Returns the scores scaled, changed by `Mods`, capped. A ``masked`` block may reach past the last key."""
         return [
             self.place.score(score * self.scale, q, k)
             for score, (q, k) in zip(scores, self.indices(len(scores), block, masked), strict=True)

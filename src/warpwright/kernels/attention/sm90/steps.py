@@ -47,6 +47,7 @@ from warpwright.types import Scalar
 __all__ = [
     "HALVES",
     "LN2",
+    "LOG2E",
     "LOWEST",
     "BlockSoftmax",
     "CurrentTile",
@@ -75,7 +76,7 @@ HALVES = (0, 1)  # a thread's two rows of a wgmma accumulator, 8 apart
 CHAINS = 2
 LOWEST = -3.4028234663852886e38
 BELOW = 8.0  # powers of 2 that the shift of a row may be below its row max
-LN2 = 0.6931471805599453
+LN2, LOG2E = 0.6931471805599453, 1.4426950408889634
 WORD_QUAD = 4  # words of an item that one ld or st moves
 
 
