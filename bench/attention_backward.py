@@ -51,7 +51,7 @@ def problems(head_dims: list[int], lengths: list[int]) -> Iterator[Problem]:
 
 def bind_gradients(problem: Problem, given: Mapping[str, torch.Tensor], config: BackwardConfig | None = None) -> Run:
     """Returns a call that starts our kernels; ``given`` are all arrays but those between the launches."""
-    plan = choose(problem, config)
+    plan = choose(problem, "sm_90a", config)
     memory = {name: torch.full(shape, math.nan, device="cuda") for name, shape in plan.scratch.items()}
     values = {name: device_array(tensor) for name, tensor in {**given, **memory}.items()} | {"dlse": None}
     bound = bind(plan, layouts_of(values), resolve("cuda:0"))
@@ -111,7 +111,7 @@ def measure(problem: Problem, configs: Mapping[str, BackwardConfig | None], roun
     times = cuda.medians(runs, rounds=rounds)
     tera, rows = PRODUCTS * problem.flops * 1e-12, []
     for name, config in configs.items():
-        used = config or choose(problem).config
+        used = config or choose(problem, "sm_90a").config
         row: dict[str, Any] = {"d": problem.head_dim, "tokens": problem.q_len, "causal": problem.causal}
         row["kernel"] = f"sm90_backward {used.tile[0]}x{used.tile[1]}"
         row |= {

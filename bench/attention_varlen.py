@@ -63,7 +63,7 @@ def views(tensors: Tensors, first: int, second: int) -> list[DeviceArray]:
 
 def plan_for(problem: Problem) -> Plan:
     """Returns our plan for packed sequences."""
-    return varlen.choose(problem, TOKENS, TOKENS, torch.cuda.get_device_properties(0).multi_processor_count)
+    return varlen.choose(problem, TOKENS, TOKENS, "sm_90a", torch.cuda.get_device_properties(0).multi_processor_count)
 
 
 def bind_packed(plan: Plan, tensors: Tensors, starts: torch.Tensor, counter: torch.Tensor) -> Run:

@@ -28,6 +28,7 @@ from random import Random
 from typing import Any
 
 import torch
+from predict_gemm import LISTED
 
 import warpwright as ww
 from warpwright import cuda
@@ -35,18 +36,6 @@ from warpwright.kernels.gemm import sm90
 from warpwright.ops.binding import bind, layouts_of, start, values_of
 from warpwright.ops.launches import launches
 
-SQUARES = (1024, 2048, 4096, 6144, 8192, 12288, 16384)
-OTHERS = (
-    (8192, 4096, 7168),
-    (4096, 7168, 2048),
-    (4096, 24576, 1536),
-    (16384, 8192, 1024),
-    (4096, 4096, 65536),
-    (512, 8192, 8192),
-    (128, 8192, 8192),
-    (64, 7168, 4096),
-    (16, 8192, 8192),
-)
 FP8 = (
     *((size, size, size) for size in (2048, 4096, 8192, 16384)),
     (8192, 4096, 7168),
@@ -100,7 +89,7 @@ class Case:
 
 
 def listed_cases(size: int) -> Iterator[Case]:
-    for m, n, k in (*((size, size, size) for size in SQUARES), *OTHERS):
+    for m, n, k in LISTED:
         yield Case(f"{m} × {n} × {k}", m, n, k)
 
 

@@ -91,7 +91,7 @@ def forward_case(head_dim: int, length: int, causal: bool) -> Case:
 def backward_cases(head_dim: int, length: int, causal: bool) -> Iterator[Case]:
     """Yields the three launches; prepare and convert do not depend on the mask and appear once."""
     problem = problem_of(head_dim, length, causal)
-    found = choose(problem)
+    found = choose(problem, "sm_90a")
     for launch in found.launches:
         traced, names = launch.kernel, [name for name, _ in launch.kernel.params]
         numbers = {name: x for name, x in zip(names, launch.args, strict=True) if not isinstance(x, str)}

@@ -35,14 +35,14 @@ def test_every_figure_has_a_source(name: str) -> None:
 @pytest.mark.parametrize("name", targets.DEVICES)
 def test_peak_is_what_the_tensor_cores_do_in_a_clock(name: str) -> None:
     """The source of a peak says how many FLOP an SM does in a clock, and at which clock; the clock exceeds the maximum
-    only where the maximum is assumed."""
+    only where the maximum is assumed. A GeForce board's maximum is up to 1.17 times its boost clock."""
     device = targets.device(name)
     found = re.search(r"(\d+) FLOP a clock and SM at (\d+) MHz", device.source["bf16_tflops"])
     assert found
     flop, mhz = map(int, found.groups())
     assert device.sms * flop * mhz * 1e-6 == pytest.approx(device.bf16_tflops, rel=1e-3)
     assert flop == targets.timing_of(name).mma_flops
-    assert 0.9 * device.clock_mhz < mhz <= device.clock_mhz or device.source["clock_mhz"].startswith("assumed")
+    assert 0.85 * device.clock_mhz < mhz <= device.clock_mhz or device.source["clock_mhz"].startswith("assumed")
 
 
 @pytest.mark.parametrize("name", targets.DEVICES)

@@ -7,9 +7,15 @@ import pytest
 
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import BF16, arguments, normal_qkv, run_attention, verify
+from tests.kernels.attention.backward_helpers import NAMES, arrays, random
+from tests.kernels.attention.backward_helpers import verify as verify_gradients
+from tests.kernels.attention.varlen_helpers import pack_sequences, prepare_launch, verify_packed
 from warpwright.kernels.attention import Problem, reference
+from warpwright.kernels.attention.sm120.backward import kernels_of
+from warpwright.kernels.attention.sm120.backward_plan import plan as plan_backward
 from warpwright.kernels.attention.sm120.plan import CONFIGS, CP_ASYNC, STEPS
 from warpwright.kernels.reference import ulp
+from warpwright.types import of_dtype
 
 ALL = {
     **STEPS,
@@ -83,3 +89,36 @@ def test_a_launch_by_hand() -> None:
     kernel, grid, args = arguments(problem, CONFIGS[128], (q, k, v, o, lse), "sm_90")
     ww.launch(kernel, grid, args=args, device="cuda")
     verify(problem, (q, k, v), (o, lse))
+
+
+@pytest.mark.parametrize("mask", [{}, {"causal": True}, {"window": (99, 20)}], ids=str)
+@pytest.mark.parametrize("head_dim", [40, 64, 128, 256])
+def test_packed_sequences(head_dim, mask) -> None:
+    problem = Problem(1, 4, 2, 1, 1, head_dim, **mask)
+    lengths = [1, 63, 0, 65, 700, *[3] * 70]
+    given = pack_sequences(problem, lengths, [70, 64, 10, 0, 900, *[5] * 70])
+    config = CONFIGS[problem.padded_dim]
+    grid, kernel, args, (o, lse, _) = prepare_launch(problem, config, given, arch="sm_120a", target="sm_90")
+    ww.launch(kernel, grid, args=args, device="cuda")
+    verify_packed(problem, given, (o, lse))
+
+
+def gradients_on_gpu(problem, given):
+    """The gradients by the kernels for sm_120a, compiled for sm_90."""
+    found, values = plan_backward(problem), arrays(problem, given, arch="sm_120a")
+    for kernel, grid in zip(kernels_of(found.config, found.bounds), found.grids, strict=True):
+        traced = kernel.trace("sm_90", dtype=of_dtype(problem.dtype))
+        args = [found.scalars.get(name, values.get(name)) for name, _ in traced.params]
+        ww.launch(traced, grid, args=args, device="cuda")
+    return tuple(values[name] for name in NAMES)
+
+
+@pytest.mark.parametrize("mask", [{}, {"causal": True}, {"window": (99, 20)}], ids=str)
+@pytest.mark.parametrize("head_dim", [40, 64, 128])
+@pytest.mark.parametrize(("q_len", "kv_len"), [(300, 700), (129, 65), (1, 1000), (1000, 1)])
+def test_gradients(head_dim, mask, q_len, kv_len) -> None:
+    problem = Problem(2, 4, 2, q_len, kv_len, head_dim, dtype=np.float16 if head_dim == 40 else BF16, **mask)
+    given = random(problem)
+    found, again = (gradients_on_gpu(problem, given) for _ in range(2))
+    verify_gradients(problem, given, found)
+    assert all(np.array_equal(x.view(np.uint16), y.view(np.uint16)) for x, y in zip(found, again, strict=True))

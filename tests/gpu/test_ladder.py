@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import warpwright as ww
+from warpwright.kernels.gemm import sm120
 from warpwright.kernels.gemm.sm90 import LEVELS, config_of, kernel_of, plan_gemm
+from warpwright.report.verdict import judge
 from warpwright.types import of_dtype
 
 DTYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
@@ -57,3 +59,19 @@ def test_ragged_shapes(level: int) -> None:
 @pytest.mark.parametrize("level", [1, 8])
 def test_layouts(level: int, majors: tuple[str, str]) -> None:
     agree(level, (264, 328, 200), "f16", False, majors)
+
+
+@pytest.mark.parametrize("level", sm120.LEVELS)
+def test_a_level_of_mma_sync_gives_the_same_bits(level: int) -> None:
+    """The ladder of consumer Blackwell as PTX for sm_90a, where A and B of integers sum up exactly."""
+    a, b = operand(1, (500, 264), DTYPES["bf16"], True), operand(2, (264, 328), DTYPES["bf16"], True)
+    real, virtual = (ww.matmul(a, b, level=sm120.LEVELS[level], device=device) for device in ("cuda", "h200"))
+    np.testing.assert_array_equal(real.view(np.uint16), virtual.view(np.uint16))
+
+
+@pytest.mark.parametrize("majors", ["kk", "km", "mk", "mm"])
+@pytest.mark.parametrize("name", [name for name, config in sm120.CONFIGS.items() if config.tile[0] % 64 == 0])
+def test_a_configuration_of_mma_sync_is_right_in_every_layout(name: str, majors: str) -> None:
+    a, b = operand(1, (500, 1032), DTYPES["f16"], False), operand(2, (1032, 328), DTYPES["f16"], False)
+    stored = [np.asfortranarray(x) if dense else x for x, dense in ((a, majors[0] == "m"), (b, majors[1] == "k"))]
+    assert judge(ww.matmul(*stored, level=sm120.CONFIGS[name], device="cuda"), a, b).verified

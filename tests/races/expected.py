@@ -211,6 +211,7 @@ REDUNDANT = {
     r"mma\.sync cp\.async load cp\.async\.mbarrier\S* #0: arrives at once": QUERIES,
     r"mma\.sync cp\.async init fence\.mbarrier_init": "no engine uses its mbarriers, and bar.sync orders threads",
     r"mma\.sync cp\.async compute fence\.proxy": "cp.async writes through the generic proxy, as threads do",
+    r"backward sm120 by key load mbarrier\.try_wait\S* #1$": "the loader has waited for Q, released after dO",
     rf"{MMA} mbarrier\.try_wait\S* #0($|: the next barrier)": FIRST,
     rf"{MMA} mbarrier\.try_wait\S* #2$": "the thread that loads has synchronised with all readers at bar.sync",
     rf"{MMA} bar\.warp\.sync #0": LANES,

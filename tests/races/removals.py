@@ -27,9 +27,11 @@ from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
 from warpwright.kernels.attention.sm90.decode_plan import DecodeConfig
 from warpwright.kernels.attention.sm100 import plan as sm100_plan
+from warpwright.kernels.attention.sm120 import backward_plan as sm120_backward_plan
 from warpwright.kernels.attention.sm120 import plan as sm120_plan
 from warpwright.kernels.attention.sm120.plan import CP_ASYNC, STEPS
 from warpwright.kernels.gemm import sm90, sm100
+from warpwright.kernels.gemm.slices import add_slices, sum_grid
 from warpwright.kernels.memory_flow import arguments, memory_flow
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ops.attention.backward import choose as choose_backward
@@ -123,14 +125,14 @@ def _flow(change: Change | None = None) -> Watched:
 
 
 def ladder_gemm(
-    device: str, level: Level, shape: tuple[int, int, int], sms: int, change: Change | None = None
+    device: str, level: Level, shape: tuple[int, int, int], sms: int, change: Change | None = None, **options: Any
 ) -> Watched:
-    """Run a bfloat16 GEMM (M, N, K) of the ladder."""
+    """Run a bfloat16 GEMM (M, N, K) of the ladder, or of a configuration."""
     m, n, k = shape
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((rows, k), np.float32).astype(ml_dtypes.bfloat16) for rows in (m, n))
     watched = _watched_device(device, change, sms)
-    matmul(a, b.T, device=watched, level=level)
+    matmul(a, b.T, device=watched, level=level, **options)
     return watched
 
 
@@ -182,7 +184,7 @@ def _sum(change: Change | None = None) -> Watched:
     d = np.zeros((m, width), ml_dtypes.bfloat16)
     watched = Watched(Device(DEVICES["h200"]), change, depends_on=[0])
     scalars = m, n, width, width, 0, 0, 0, 0, 1.0
-    launch(sm90.add_slices.trace(slices=slices), sm90.sum_grid(m, width), args=[parts, d, *scalars], device=watched)
+    launch(add_slices.trace(slices=slices), sum_grid(m, width), args=[parts, d, *scalars], device=watched)
     return watched
 
 
@@ -235,6 +237,15 @@ def sees_document(batch: Any, head: Any, q: Any, k: Any) -> Any:
     return ((DOCUMENTS[q] == DOCUMENTS[k]) | (k < 320)) & (q < 512)
 
 
+def _packed_sequences_mma(change: Change | None = None) -> Watched:
+    """Run attention of packed sequences by mma.sync: several sequences, one of them empty; more than 32 blocks."""
+    watched = Watched(Device(DEVICES["rtx5090"]), change)
+    sequences = pack_sequences(FEW, [100, 0, 1, 40], [290, 5, 70, 40])
+    grid, kernel, args, _ = prepare_launch(FEW, sm120_plan.CONFIGS[64], sequences, arch="sm_120a")
+    launch(kernel, grid, args=args, device=watched)
+    return watched
+
+
 def _few_queries(config: DecodeConfig, change: Change | None = None, *, number: int = 0) -> Watched:
     """Run attention of few queries: three CTAs that share tiles, then one CTA with tiles of one, two and three blocks.
     ``number`` 1 runs only the second launch of the first problem; its workspace is that of an earlier launch, which
@@ -248,15 +259,17 @@ def _few_queries(config: DecodeConfig, change: Change | None = None, *, number: 
     return watched
 
 
-def attention_backward(number: int, problem: Problem, config: BackwardConfig, change: Change | None = None) -> Watched:
+def attention_backward(
+    number: int, problem: Problem, config: Any, change: Change | None = None, device: str = "h200"
+) -> Watched:
     """Run one of the launches of attention's gradients; the arrays of the other launches have no defined contents."""
-    plan = choose_backward(problem, config)
+    plan = choose_backward(problem, DEVICES[device].arch, config)
     names = ("q", "k", "v", "o", "do", "dq", "dk", "dv")
     tensors = dict(zip(names, _tensors(problem, names), strict=True))
     rows = {name: np.zeros(tensors["q"].shape[:3], np.float32) for name in ("lse", "dlse")}
     scratch = {name: np.zeros(shape, np.float32) for name, shape in plan.scratch.items()}
     each = list(plan.on({**tensors, **rows, **scratch}))[number]
-    watched = _watched_device("h200", change, 4)
+    watched = _watched_device(device, change, 4)
     launch(each.kernel, each.grid, args=each.args, device=watched)
     return watched
 
@@ -278,7 +291,9 @@ def _example(path: Path, change: Change | None = None) -> Watched:
     return watched
 
 
+MMA_SYNC = 256, 256, 320  # M, N, K: two tiles for each of two SMs
 FEW = Problem(1, 1, 1, 100, 290, 64, causal=True)
+FEW_BACKWARD = Problem(1, 2, 1, 230, 290, 64, causal=True)
 CAUSAL = Problem(1, 2, 1, 640, 672, 64, causal=True)  # diagonals end inside blocks
 WINDOW = replace(CAUSAL, causal=False, window=(300, 0))
 DOCUMENTS = np.repeat(np.arange(5, dtype=np.int32), 160)[:672]
@@ -293,6 +308,7 @@ ATTENTIONS: dict[str, tuple[Any, ...]] = {
     "sm100 one tile": ("b200", CAUSAL, sm100_plan.Config(64, tiles=1, stages=2), sm100_plan.KEYS),
 }
 
+BIAS = np.ones(768, ml_dtypes.bfloat16)
 KERNELS: dict[str, Callable[..., Watched]] = {
     "memory_flow": _flow,
     "blackwell 1": functools.partial(ladder_gemm, "b200", 1, (256, 256, 192), 8),
@@ -308,6 +324,15 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "blackwell launch control": functools.partial(
         blackwell, replace(sm100.LEVELS[7], scheduler="clc", share=(2, 1)), (1300, 620, 192), 8
     ),
+    "blackwell pair": functools.partial(
+        ladder_gemm, "b200", sm100.TILINGS["256x256 pair"], (1024, 768, 640), 4, bias=BIAS, activation="relu"
+    ),
+    "blackwell alone": functools.partial(
+        ladder_gemm, "b200", sm100.TILINGS["128x256"], (256, 768, 640), 1, bias=BIAS, activation="relu"
+    ),
+    "blackwell swapped": functools.partial(
+        ladder_gemm, "b200", sm100.TILINGS["swapped 128x32"], (60, 768, 1600), 2, bias=BIAS
+    ),
     "hopper 1": functools.partial(ladder_gemm, "h200", 1, (128, 128, 256), 4),
     "hopper 2": functools.partial(ladder_gemm, "h200", 2, (256, 256, 512), 4),
     "hopper 3": functools.partial(ladder_gemm, "h200", 3, (128, 128, 896), 4),
@@ -321,6 +346,10 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "hopper fp8": functools.partial(hopper, sm90.CONFIGS["fp8 192x128"], (384, 512, 1280), 2),
     "hopper slices": functools.partial(hopper, sm90.CONFIGS["64x64 stream, 2 slices"], (128, 128, 3328), 2),
     "hopper sum": _sum,
+    **{
+        f"mma.sync gemm {level}": functools.partial(ladder_gemm, "rtx5090", level, MMA_SYNC, 2)
+        for level in (1, 2, 4, 6, 7)
+    },
     "mma.sync cp.async": functools.partial(mma_sync, CP_ASYNC[64], FEW),
     **{
         f"mma.sync {name}": functools.partial(mma_sync, replace(config, head_dim=64), FEW)
@@ -334,6 +363,7 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "attention sm90 modified": functools.partial(modified, 0, CAUSAL, softcap=4.0, sinks=np.ones(2, np.float32)),
     "attention sm90 lists": functools.partial(modified, 1, DECIDED, mask_mod=sees_document),
     "block lists": functools.partial(modified, 0, DECIDED, mask_mod=sees_document),
+    "mma.sync packed": _packed_sequences_mma,
     "few queries": functools.partial(_few_queries, DECODE),
     "few queries, two launches": functools.partial(_few_queries, replace(DECODE, last=False)),
     "few queries, combine": functools.partial(_few_queries, replace(DECODE, last=False), number=1),
@@ -343,5 +373,15 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "backward sm90 early S": functools.partial(attention_backward, 1, CAUSAL, BackwardConfig(64, (64, 128))),
     "backward sm90 prepare": functools.partial(attention_backward, 0, CAUSAL, BackwardConfig(64, (64, 128))),
     "backward sm90 convert": functools.partial(attention_backward, 2, CAUSAL, BackwardConfig(64, (64, 128))),
+    **{
+        f"backward sm120 {name}": functools.partial(
+            attention_backward,
+            number,
+            FEW_BACKWARD,
+            sm120_backward_plan.BackwardConfig(64, (64, 32), (64, 32)),
+            device="rtx5090",
+        )
+        for number, name in enumerate(("by query", "by key"))
+    },
     **{f"example {path.stem[:2]}": functools.partial(_example, path) for path in EXAMPLES},
 }

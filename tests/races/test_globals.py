@@ -12,7 +12,7 @@ import pytest
 from tests.races import global_kernels
 from warpwright import ptx
 from warpwright.errors import UsageError
-from warpwright.kernels.gemm.sm90.slices import add_slices, sum_grid
+from warpwright.kernels.gemm.slices import add_slices, sum_grid
 from warpwright.lang import f32
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.run.check import check

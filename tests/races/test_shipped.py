@@ -26,6 +26,7 @@ from warpwright.kernels.attention.sm90 import backward_plan as sm90_backward_pla
 from warpwright.kernels.attention.sm90 import decode_plan as sm90_decode_plan
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm100 import plan as sm100_plan
+from warpwright.kernels.attention.sm120 import backward_plan as sm120_backward_plan
 from warpwright.kernels.attention.sm120 import plan as sm120_plan
 from warpwright.kernels.gemm import sm90, sm100
 from warpwright.ops.attention.plan import OWN
@@ -85,11 +86,20 @@ def _attention(device: str, config: Any, mask: str) -> Watched:
     return watched
 
 
-def _packed_sequences(config: Any, mask: str) -> Watched:
+def _packed_sequences(device: str, config: Any, mask: str) -> Watched:
     """Run attention of packed sequences of several lengths, some of them empty."""
-    problem, watched = _problem(config, mask), Watched(Device(replace(DEVICES["h200"], sms=1)))
+    problem, watched = _problem(config, mask), Watched(Device(replace(DEVICES[device], sms=1)))
     sequences = pack_sequences(problem, [problem.q_len, 0, 1, 70], [problem.kv_len, 5, config.tile[1], 0])
-    grid, kernel, args, _ = prepare_launch(problem, config, sequences, sms=1)
+    grid, kernel, args, _ = prepare_launch(problem, config, sequences, sms=1, arch=DEVICES[device].arch)
+    launch(kernel, grid, args=args, device=watched)
+    return watched
+
+
+def _packed_sequences_mma(config: sm120_plan.Config, mask: str) -> Watched:
+    """Run attention of packed sequences by mma.sync."""
+    problem, watched = _problem(config, mask), Watched(Device(DEVICES["rtx5090"]))
+    sequences = pack_sequences(problem, [problem.q_len, 0, 1, 70], [problem.kv_len, 5, config.tile[1], 0])
+    grid, kernel, args, _ = prepare_launch(problem, config, sequences, arch="sm_120a")
     launch(kernel, grid, args=args, device=watched)
     return watched
 
@@ -114,6 +124,7 @@ def _gradients(mask: str, head_dim: int, number: int) -> Run:
     return functools.partial(attention_backward, number, _problem(config, mask), config)
 
 
+BIAS = np.ones(520, BF16)
 MMA_SYNC = [*sm120_plan.WIDE.values(), *sm120_plan.CP_ASYNC.values(), *sm120_plan.STEPS.values()]
 SHIPPED: dict[str, Run] = {
     **KERNELS,
@@ -123,6 +134,13 @@ SHIPPED: dict[str, Run] = {
     },
     **{f"blackwell, {name}": _blackwell(*each) for name, each in SWITCHES.items()},
     **{f"hopper {name}": _hopper(config) for name, config in sm90.CONFIGS.items() if config.slices <= 2},
+    **{
+        f"blackwell {name}": functools.partial(
+            ladder_gemm, "b200", config, (40, 520, 1600) if config.swapped else (520, 520, 1100), 4, bias=BIAS
+        )
+        for name, config in sm100.TILINGS.items()
+        if config.slices == 1
+    },
     "matmul": functools.partial(_matmul, (200, 264), (264, 328), bias=np.ones(328, BF16), activation="gelu"),
     "matmul of a batch": functools.partial(_matmul, (3, 100, 136), (3, 136, 72)),
     "matmul of transposes": functools.partial(_matmul, (200, 264), (264, 328), transpose_a=True),
@@ -133,8 +151,14 @@ SHIPPED: dict[str, Run] = {
         for mask in MASKS
     },
     **{
-        f"packed attention {name}, {mask}": functools.partial(_packed_sequences, config, mask)
-        for name, config in sm90_plan.CONFIGS.items()
+        f"packed attention {prefix}{name}, {mask}": functools.partial(_packed_sequences, device, config, mask)
+        for prefix, device, plan in (("", "h200", sm90_plan), ("sm100 ", "b200", sm100_plan))
+        for name, config in plan.CONFIGS.items()
+        for mask in MASKS
+    },
+    **{
+        f"packed mma.sync attention {head_dim}, {mask}": functools.partial(_packed_sequences_mma, config, mask)
+        for head_dim, config in sm120_plan.CONFIGS.items()
         for mask in MASKS
     },
     **{
@@ -153,6 +177,14 @@ SHIPPED: dict[str, Run] = {
         for mask in MASKS
     },
     **{
+        f"mma.sync gradients of {head_dim}, {mask}, launch {number}": functools.partial(
+            attention_backward, number, _problem(config, mask), config, device="rtx5090"
+        )
+        for head_dim, config in sm120_backward_plan.CONFIGS.items()
+        for mask in MASKS
+        for number in range(2)
+    },
+    **{
         f"gradients of {head_dim}, {mask}, launch {number}": _gradients(mask, head_dim, number)
         for head_dim in sm90_backward_plan.HEAD_DIMS
         for mask in MASKS
@@ -165,6 +197,7 @@ SOME = [
     "blackwell 3 improved",
     "blackwell, multicast of B",
     "blackwell, launch control, one tile a pair",
+    "blackwell 128x192 pair",
     "hopper 64x64 split 6",
     "hopper fp8 128x64 stream",
     "matmul",

@@ -17,15 +17,16 @@ from warpwright.cli.matmul_runs import matmul_profile
 from warpwright.cli.problems import SIZE_HELP, counted, problem_of, problem_options, summary_of
 from warpwright.gpu import Device
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.gemm import sm90, sm100
+from warpwright.kernels.gemm import sm90, sm100, sm120
 from warpwright.ops.attention import trials as attention_trials
 from warpwright.ops.binding import Plan
 from warpwright.ops.matmul import measurements, trials
-from warpwright.ops.matmul.call import DEFAULT_LEVEL
+from warpwright.ops.matmul.plan import Config
 from warpwright.report.format import percent
 from warpwright.report.tables import table
 from warpwright.report.verdict import Verdict
 from warpwright.run import devices
+from warpwright.targets import kernels_of
 from warpwright.vgpu.timing import Profile
 
 __all__ = ["command"]
@@ -125,12 +126,15 @@ def _predict_matmul(target: Device, shape: tuple[int, int, int]) -> list[dict[st
     return [_predicted_row("gemm", _flops(shape), predicted, predicted)]
 
 
-def _chosen_config(target: cuda.Device, shape: tuple[int, int, int]) -> tuple[str, sm90.Config | sm100.Config]:
+def _chosen_config(target: cuda.Device, shape: tuple[int, int, int]) -> tuple[str, Config]:
     """Returns the name and the configuration that `warpwright.matmul` chooses."""
-    if target.spec.arch != "sm_90a":
-        return f"level {DEFAULT_LEVEL}", sm100.config_of(DEFAULT_LEVEL)
-    config = sm90.choose(*shape, tuned=measurements.choices(target.spec.name))
-    return next(name for name, known in sm90.CONFIGS.items() if known == config), config
+    arch, sms, tuned = kernels_of(target.spec.arch), target.spec.sms, measurements.choices(target.spec.name)
+    if arch == "sm_100a":
+        tiling = sm100.choose(sm100.Problem(*shape), sms=sms, tuned=tuned)
+        return next(name for name, each in sm100.TILINGS.items() if each == tiling), tiling
+    family: Any = sm120 if arch == "sm_120a" else sm90
+    config = family.choose(*shape, sms=sms, tuned=tuned)
+    return next(name for name, each in family.CONFIGS.items() if each == config), config
 
 
 def _flops(shape: tuple[int, int, int]) -> int:

@@ -40,6 +40,11 @@ MOST = 100  # numbers of a range
     help="Blackwell: levels 1 to 3 with CTAs that share an SM and stores of 16 bytes, level 5 with mbarriers that are "
     "initialised once.",
 )
+@click.option(
+    "--mma-sync",
+    is_flag=True,
+    help="The ladder of consumer Blackwell, TMA and mma.sync, compiled for the device, such as h200.",
+)
 @click.option("--size", type=click.IntRange(min=1), help=f"M = N = K; default {SIZE}, on a real GPU {REAL_SIZE}.")
 @click.option(
     "--rounds", type=click.IntRange(min=1), default=30, show_default=True, help="Launches of each level on a real GPU."
@@ -60,6 +65,7 @@ def command(
     levels: str | None,
     stages: str | None,
     improved: bool,
+    mma_sync: bool,
     size: int | None,
     rounds: int,
     seed: int,
@@ -78,7 +84,7 @@ def command(
     if attention_ladder.takes_over(click.get_current_context()):
         return
     target = devices.device(device)
-    chosen = choose_steps(target, levels, stages, improved)
+    chosen = choose_steps(target, levels, stages, improved, mma_sync)
     if plot is not None:
         check_path(plot)
     real = isinstance(target, cuda.Device)
@@ -126,12 +132,14 @@ def timing(found: trials.Trials, trial: trials.Trial, m: int, n: int, k: int) ->
     return row
 
 
-def choose_steps(device: Device, levels: str | None, stages: str | None, improved: bool) -> Steps:
+def choose_steps(
+    device: Device, levels: str | None, stages: str | None, improved: bool, mma_sync: bool = False
+) -> Steps:
     """Returns the levels of the options with their configurations: each level with each number of stages.
 
     Raises UsageError for unknown levels, and for ``improved`` on a device whose levels are not those of Blackwell.
     """
-    ladder = ladder_of(device)
+    ladder = LADDERS["sm_120a"] if mma_sync else ladder_of(device)
     if improved:
         if ladder is not LADDERS["sm_100a"]:
             raise UsageError(
@@ -150,7 +158,8 @@ def ladder_of(device: Device) -> Mapping[int, Step]:
     found = LADDERS.get(kernels_of(device.spec.arch))
     if found is None:
         raise UsageError(
-            f"no GEMM ladder for {device.spec.name} ({device.spec.arch}); expected --device b200, gb200, h200 or cuda"
+            f"no GEMM ladder for {device.spec.name} ({device.spec.arch}); expected --device b200, gb200, h200, "
+            "rtx5090 or cuda"
         )
     return found
 

@@ -11,7 +11,8 @@ from rich.console import RenderableType
 from warpwright.cli.console import progress
 from warpwright.cli.matmul_runs import matmul_profile
 from warpwright.gpu import Device
-from warpwright.kernels.gemm import sm90, sm100
+from warpwright.kernels.gemm import sm100
+from warpwright.ops.matmul.plan import LadderConfig
 from warpwright.report.account import account, loss, reason
 from warpwright.report.format import percent, signed_percent
 from warpwright.report.ladder import Level
@@ -22,7 +23,7 @@ from warpwright.vgpu.timing import Profile
 
 __all__ = ["Step", "Steps", "beside_published", "level_tables", "levels_of", "notes_of", "predict_levels"]
 
-Step = sm90.Config | sm100.Config
+Step = LadderConfig
 Steps = Sequence[tuple[int, Step]]  # levels and their configurations
 
 ERRORS = ("level", "max_err", "mean_err", "cos_sim", "max_ulp", "verified", "wall_s")

@@ -19,14 +19,17 @@ from warpwright.cli.console import emit, json_option, progress, remark, show
 from warpwright.cli.ladder import timing
 from warpwright.cli.problems import is_number
 from warpwright.errors import UsageError
-from warpwright.kernels.gemm import sm90
+from warpwright.kernels.gemm import sm90, sm100, sm120
 from warpwright.ops.matmul import measurements, trials
+from warpwright.ops.matmul.plan import Config
 from warpwright.report.tables import table
+from warpwright.targets import kernels_of
 
 __all__ = ["command"]
 
 Shape = tuple[int, int, int]
 
+KERNELS: dict[str, Any] = {"sm_90a": sm90, "sm_100a": sm100, "sm_120a": sm120}
 DTYPES = {name: np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", "float8_e4m3fn")}
 NOTHING = "nothing was tuned on this machine; warpwright tune 4096x4096x4096 measures a problem"
 
@@ -66,8 +69,11 @@ def command(
         return
     wanted = parse_shapes([*shapes, *_lines(file)])
     gpu = cuda.device(device)
-    if gpu.spec.arch != "sm_90a":
-        raise UsageError(f"{gpu.spec.name} is {gpu.spec.arch}; expected sm_90a: other targets have one configuration")
+    if kernels_of(gpu.spec.arch) not in KERNELS:
+        raise UsageError(
+            f"{gpu.spec.name} is {gpu.spec.arch}; expected one of {', '.join(KERNELS)}: other targets have one "
+            "configuration"
+        )
     rows = [row for shape in wanted for row in measure(gpu, shape, dtype, rounds)]
     _store(gpu.spec.name, [entry_of(row) for row in rows if row["kept"]])
     if as_json:
@@ -88,12 +94,7 @@ def command(
 def measure(gpu: cuda.Device, shape: Shape, dtype: str, rounds: int) -> list[dict[str, Any]]:
     """Returns a row for each candidate, the fastest first; the fastest verified candidate is ``kept``."""
     (m, n, k), size = shape, DTYPES[dtype].itemsize
-    before = sm90.choose(m, n, k, size, tuned=measurements.choices(gpu.spec.name, size))
-    candidates = {
-        name: config
-        for name, config in sm90.CONFIGS.items()
-        if bool(config.promoted) == (size == 1) and sm90.worthwhile(config, m, n, sms=gpu.spec.sms)
-    }
+    before, candidates = candidates_of(gpu, shape, size)
     with progress(len(candidates) + 1) as describe:
         options: dict[str, Any] = {"dtype": DTYPES[dtype], "rounds": rounds, "describe": describe}
         found = trials.measure(gpu, m, n, k, candidates, **options)
@@ -101,12 +102,27 @@ def measure(gpu: cuda.Device, shape: Shape, dtype: str, rounds: int) -> list[dic
     return [
         {"m": m, "n": n, "k": k, "dtype": dtype, "config": name, **timing(found, found.each[name], m, n, k)}
         | {
-            "chosen_before": sm90.CONFIGS[name] == before,
+            "chosen_before": candidates[name] == before,
             "kept": name == order[0] and found.each[name].verdict.verified,
             "verified": found.each[name].verdict.verified,
         }
         for name in order
     ]
+
+
+def candidates_of(gpu: cuda.Device, shape: Shape, size: int) -> tuple[Config, dict[str, Config]]:
+    """Returns the configuration that `warpwright.matmul` takes, and those that can be the fastest."""
+    (m, n, k), sms, tuned = shape, gpu.spec.sms, measurements.choices(gpu.spec.name, size)
+    if kernels_of(gpu.spec.arch) == "sm_100a":
+        problem = sm100.Problem(m, n, k, size)
+        return sm100.choose(problem, sms=sms, tuned=tuned), dict(sm100.candidates(problem, sms=sms))
+    family = KERNELS[kernels_of(gpu.spec.arch)]
+    worthwhile = {
+        name: config
+        for name, config in family.CONFIGS.items()
+        if bool(getattr(config, "promoted", size == 1)) == (size == 1) and family.worthwhile(config, m, n, sms=sms)
+    }
+    return family.choose(m, n, k, size, sms=sms, tuned=tuned), worthwhile
 
 
 def entry_of(row: dict[str, Any]) -> measurements.Choice:

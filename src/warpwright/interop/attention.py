@@ -18,7 +18,7 @@ from torch._C import DispatchKeySet
 
 from warpwright.arrays.libraries import LIBRARIES
 from warpwright.errors import UsageError
-from warpwright.interop.attention_grad import AttentionFunction, has_gradient_kernel
+from warpwright.interop.attention_grad import AttentionFunction, has_fixed_order, has_gradient_kernel
 from warpwright.interop.dispatch import (
     AFTER_AUTOGRAD,
     KERNELS,
@@ -29,6 +29,7 @@ from warpwright.interop.dispatch import (
 )
 from warpwright.kernels.attention.problem import GREATEST_SCALE, SMALLEST_SCALE
 from warpwright.ops.attention import forward, plan
+from warpwright.ops.attention.backward import OWN
 from warpwright.ops.attention.bound_call import BoundCall
 from warpwright.ops.hooks import replace_class
 from warpwright.ops.memo import MEMO
@@ -150,9 +151,10 @@ def _autograd(keys: DispatchKeySet, q: Tensor, k: Tensor, v: Tensor, *options: A
                     if at_once
                     else AttentionFunction.apply(_compute_below_autograd(keys), options, q, k, v)
                 )
+            known = ", ".join(OWN)
             raise UsageError(
-                f"attention: {name} requires gradients, for which there is a kernel on Hopper and up to a head "
-                f"dimension of 128; expected {name}.detach(), or torch's own scaled_dot_product_attention"
+                f"attention: {name} requires gradients, for which there are kernels for {known} and up to a "
+                f"head dimension of 128; expected {name}.detach(), or torch's own scaled_dot_product_attention"
             )
     if at_once:
         return _compute(q, k, v, *options)
@@ -206,10 +208,10 @@ def scaled_dot_product_attention(
     """`torch.nn.functional.scaled_dot_product_attention`, by warpwright's kernels if they support the call.
 
     The kernels support tensors (batch, heads, rows, head_dim) of bfloat16 or float16 on a Hopper or Blackwell GPU,
-    without ``attn_mask`` and dropout; with gradients on Hopper, up to a head dimension of 128, unless torch may use
-    only deterministic algorithms. torch computes all other calls. ``is_causal`` is torch's mask, aligned top left:
-    query i sees keys 0 to i. The mask ``causal=True`` of `warpwright.attention` is aligned bottom right, which differs
-    if the numbers of queries and keys differ.
+    without ``attn_mask`` and dropout; with gradients on sm_90a and sm_120a, up to a head dimension of 128, but on
+    sm_90a not if torch may use only deterministic algorithms. torch computes all other calls. ``is_causal`` is torch's
+    mask, aligned top left: query i sees keys 0 to i. The mask ``causal=True`` of `warpwright.attention` is aligned
+    bottom right, which differs if the numbers of queries and keys differ.
     """
     eager, given = not torch.compiler.is_compiling(), (query, key, value)
     if eager and attn_mask is None and dropout_p == 0 and not function_mode_enabled() and not profiler_enabled():
@@ -278,7 +280,7 @@ def _supported(
     heads = query.shape[1] == key.shape[1] or (enable_gqa and query.shape[1] % key.shape[1] == 0)
     head_dim = query.shape[3]
     return (
-        (not differentiable or (has_gradient_kernel(query) and not in_order))
+        (not differentiable or (has_gradient_kernel(query) and (has_fixed_order(query) or not in_order)))
         and heads
         and query.dtype in HALVES
         and query.dtype == key.dtype == value.dtype

@@ -1,7 +1,7 @@
 """Gradients of ``torch.ops.warpwright.attention``: the operator ``attention_backward``, and its autograd function.
 
-`warpwright.interop.attention` imports this module. The gradients have a kernel on Hopper, and on its virtual GPU for
-tensors on the CPU, up to a head dimension of 128; they are not differentiable themselves.
+`warpwright.interop.attention` imports this module. The gradients have kernels for `TARGETS`, and for tensors on the CPU
+on the virtual ``h200``, up to a head dimension of 128; they are not differentiable themselves.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from torch.autograd.function import once_differentiable
 
 from warpwright.errors import UsageError
 from warpwright.interop.dispatch import KERNELS, function_mode_enabled, profiler_enabled
-from warpwright.ops.attention.backward import GREATEST_HEAD, gradients
+from warpwright.ops.attention.backward import ANY_ORDER, GREATEST_HEAD, OWN, gradients
 from warpwright.ops.memo import MEMO
 
-__all__ = ["AttentionFunction", "has_gradient_kernel"]
+__all__ = ["AttentionFunction", "has_fixed_order", "has_gradient_kernel"]
 
 SCHEMA = (
     "attention_backward(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, bool causal, "
     "float? scale, int? left, int? right, str layout) -> (Tensor, Tensor, Tensor)"
 )
 DEFAULTS = (False, None, None, None, "bhsd")  # of causal, scale, left, right and layout
-HOPPER = (9, 0)
+TARGETS = {(9, 0): "sm_90a", (12, 0): "sm_120a"}  # of GPUs with kernels for gradients, by compute capability
 Two = tuple[Tensor, Tensor]
 Three = tuple[Tensor, Tensor, Tensor]
 
@@ -37,8 +37,17 @@ _differentiate = torch.ops.warpwright.attention_backward.default
 
 def has_gradient_kernel(q: Tensor) -> bool:
     """Returns whether the device of ``q`` has a kernel for the gradients of attention."""
-    hopper = not q.is_cuda or torch.cuda.get_device_capability(q.device) == HOPPER
-    return bool(hopper and q.shape[-1] <= GREATEST_HEAD)
+    return _target(q) in OWN and q.shape[-1] <= GREATEST_HEAD
+
+
+def has_fixed_order(q: Tensor) -> bool:
+    """Returns whether the gradient kernel for the device of ``q`` adds in a fixed order, as on sm_120a."""
+    return _target(q) not in ANY_ORDER
+
+
+def _target(q: Tensor) -> str:
+    """Returns the target of the kernels for the device of ``q``; "" where there are none."""
+    return TARGETS.get(torch.cuda.get_device_capability(q.device), "") if q.is_cuda else "sm_90a"
 
 
 class AttentionFunction(torch.autograd.Function):  # type: ignore[misc]
@@ -115,7 +124,7 @@ def _backward(
     right: int | None,
     layout: str,
 ) -> Three:
-    if torch.are_deterministic_algorithms_enabled():
+    if torch.are_deterministic_algorithms_enabled() and not has_fixed_order(q):
         _check_deterministic()
     window = None if left is None and right is None else (left, right)
     return gradients(q, k, v, o, lse, do, dlse=dlse, causal=causal, scale=scale, window=window, layout=layout)

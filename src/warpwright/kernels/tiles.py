@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from warpwright.lang import Expr, b16, bf16, bf16x2, f16, f16x2, pack, st, stmatrix, u16, warp
+from warpwright.lang import Expr, Shared, b16, bf16, bf16x2, f16, f16x2, ldmatrix, pack, st, stmatrix, u16, warp
 from warpwright.lang.fragment import Fragment
 from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
@@ -15,6 +15,7 @@ __all__ = [
     "WARPS",
     "WARP_ROWS",
     "WGMMA_BYTES",
+    "Blocks",
     "atom",
     "clear",
     "pack_neighbours",
@@ -28,6 +29,8 @@ WARPS = 4  # of a warpgroup, and of an epilogue
 WARP_ROWS = 16  # rows of a wgmma accumulator that one warp holds
 ROW_BYTES = 128  # of a tile with the 128-byte swizzle
 WGMMA_BYTES = 32  # of K that one wgmma multiplies
+CHUNK_BYTES = 16
+SWIZZLE_ROWS = 8
 PACKED = {bf16: bf16x2, f16: f16x2}
 
 
@@ -49,6 +52,32 @@ def window(tile: Tile, kk: int, major: str) -> Any:
     """Returns the 32 bytes of K, from column ``kk`` on, that one wgmma multiplies."""
     inside = slice(kk, kk + WGMMA_BYTES // tile.dtype.nbytes)
     return tile[:, inside] if major == "k" else tile[inside, :].T
+
+
+class Blocks:
+    """The ldmatrix addresses of this lane in the blocks of 16 rows × 32 bytes of a tile with the 128-byte swizzle.
+
+    ``row`` and ``chunk`` are the row and the 16-byte chunk of this lane's address in the first block of panel ``panel``
+    (128 bytes wide). The swizzle permutes chunks within eight rows only, so blocks below and in other panels are at
+    constant offsets.
+    """
+
+    def __init__(self, tile: Tile, row: Expr, chunk: Expr, panel: Any = 0) -> None:
+        base, self.start = tile.place.known()
+        self.tile = tile
+        lane = row * ROW_BYTES + ((chunk ^ (row % SWIZZLE_ROWS)) * CHUNK_BYTES)
+        corner = base + panel * (tile.rows * ROW_BYTES)
+        self.places = [corner + (lane ^ step) for step in range(0, ROW_BYTES, 2 * CHUNK_BYTES)]
+
+    def at(self, row: int, column: int) -> Shared[Any]:
+        """Returns this lane's address in the block that begins at ``row`` and ``column``, in elements."""
+        panel, inner = divmod(column * self.tile.dtype.nbytes, ROW_BYTES)
+        below = (panel * self.tile.rows + row) * ROW_BYTES
+        return Shared(self.tile.dtype, self.places[inner // (2 * CHUNK_BYTES)], self.start + below)
+
+    def load(self, row: int, column: int, *, trans: bool = False) -> list[Expr]:
+        """Load a block; returns four registers, alternately of its upper and lower (``trans``: left and right) half."""
+        return ldmatrix(self.at(row, column), 4, trans=trans)
 
 
 def shift_mask(mask: int, by: Any) -> Any:

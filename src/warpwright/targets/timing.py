@@ -73,6 +73,7 @@ class Timing:
     tma_add_bytes: float
     tma_first: float
     mma_flops: float
+    mma_rates: Mapping[str, float]
     mma_least: float
     mma_issue: float
     mma_latency: float
@@ -162,6 +163,7 @@ UNITS = {
     "tma_add_bytes": "the same for float32 reductions into L2",
     "tma_first": "extra cycles of the first box of a launch: tensor map, address translation, cold L2",
     "mma_flops": "dense 16-bit MMA flops a cycle and SM (fp8: twice, tf32: half)",
+    "mma_rates": "rate of mma.sync by the type of A, as a multiple of the rate of 16-bit floats (others: 1)",
     "mma_least": "minimum cycles of a tensor instruction",
     "mma_issue": "cycles that a tensor instruction blocks the issuing thread",
     "mma_latency": "cycles from the end of a tensor instruction's pipe occupancy until its accumulator is readable",
@@ -198,6 +200,7 @@ _SLOTS = {
     "alu": 1.0, "wide": 2.0, "float": 1.0, "double": 2.0, "convert": 2.0, "mufu": 8.0, "special": 4.0, "shuffle": 4.0,
     "vote": 2.0, "redux": 8.0, "uniform": 1.0, "half": 2.0, "multiply": 2.0, "mma": 6.0,
 }  # fmt: skip
+_RATES = {"tf32": 0.5, "s8": 2.0, "u8": 2.0}
 _MICRO = "measured: bench/micro.py"
 _ROWS = "measured: docs/log/2026-11.md, stores of a row a lane"
 
@@ -255,6 +258,7 @@ _H200 = Timing(
     tma_add_bytes=25.6,
     tma_first=1050.0,
     mma_flops=4096.0,
+    mma_rates=_RATES,
     mma_least=18.0,
     mma_issue=4.0,
     mma_latency=62.0,
@@ -338,6 +342,7 @@ _H200 = Timing(
         "tma_add_bytes": f"{_MICRO} tma.add.16384.flight.1_together.1_sms, 32768 the same",
         "tma_first": f"{_MICRO} start.load.128_128x1.down_16.last less the latency of later boxes",
         "mma_flops": f"{_MICRO} wgmma.n*: n/2 cycles from n = 64 on",
+        "mma_rates": "published: NVIDIA data sheet; 8-bit floats: ptxas converts them and emits a 16-bit MMA",
         "mma_least": f"{_MICRO} wgmma.n8.shared: 18; 20 for n = 16, 24 for n = 32",
         "mma_issue": "assumed",
         "mma_latency": f"{_MICRO} wgmma.n*.group_of_1 less the wgmma: 58 to 69",
@@ -460,35 +465,42 @@ _B200 = replace(
     },
 )
 
+_GB202 = "Chips and Cheese, RTX PRO 6000"
 _RTX5090 = replace(
     _H200,
     gpcs=(16, 16, 16, 16, 16, 16, 14, 16, 16, 14, 14),
-    ld_l2=260.0,
-    ld_hbm=560.0,
-    ld_hbm_mixed=776.0,
-    l2_bytes=4350.0,
+    ld_l2=365.0,
+    ld_hbm=715.0,
+    ld_hbm_mixed=990.0,
+    tma_l2=362.0,
+    tma_hbm=1001.0,
+    l2_bytes=3100.0,
     hbm_share=0.9,
     mma_flops=512.0,
+    mma_rates={"tf32": 0.5, "e4m3": 2.0, "e5m2": 2.0, "s8": 4.0, "u8": 4.0},
     slots={**_SLOTS, "mma": 32.0},
-    tensor_mhz=2407.0,
-    droop_top=2492.0,
-    droop=0.5,
+    tensor_mhz=2808.0,
+    droop_top=2808.0,
+    droop=0.0,
     sustained_watts=575.0,
     idle_watts=60.0,
     flop_pj=1.0,
     source=_assumed(_H200.source)
     | {
         "gpcs": "assumed: 170 SMs over 11 GPCs",
-        "ld_l2": "assumed: as other chips",
-        "ld_hbm": "assumed: as other chips",
+        "ld_l2": f"published: 130 ns ({_GB202})",
+        "ld_hbm": "assumed: 125 ns more than from L2, as other chips",
         "ld_hbm_mixed": "assumed: longer by the same share as on the H200",
-        "l2_bytes": "assumed: 32 bytes a cycle of 136 slices",
+        "tma_l2": "assumed: longer than the H200's by the cycles of ld_l2",
+        "tma_hbm": "assumed: longer than the H200's by the cycles of ld_l2",
+        "l2_bytes": f"published: 8.7 TB/s ({_GB202})",
         "hbm_share": "assumed: as other chips",
         "mma_flops": "published: NVIDIA RTX Blackwell white paper, float32 sums",
+        "mma_rates": "published: NVIDIA RTX Blackwell white paper: 419 TFLOPS in FP8, 838 TOPS in INT8",
         "slots": "assumed: as measured on the H200; mma from mma_flops",
-        "tensor_mhz": "assumed: the boost clock",
-        "droop_top": "assumed: in the proportion of the highest clocks",
-        "droop": "assumed: as much on a board of 575 W as on the H200's of 700 W",
+        "tensor_mhz": "published: torch.matmul in TF32, 122.2 TFLOPS (public reports), takes no less",
+        "droop_top": "published: as tensor_mhz",
+        "droop": "published: 240 TFLOPS of torch.matmul in bf16 (public reports) take 2758 MHz or more at 575 to 600 W",
         "sustained_watts": "published: NVIDIA RTX Blackwell white paper",
         "idle_watts": "assumed",
     },
@@ -516,10 +528,11 @@ def _board(name: str, base: Timing, of: str, **facts: tuple[Any, str]) -> Timing
 
 
 def _consumer(name: str, gpcs: tuple[int, ...], l2: float, watts: float, **facts: tuple[Any, str]) -> Timing:
-    """Returns the constants of an RTX board; ``l2`` is its share of the L2 bandwidth of an RTX 5090."""
-    l2_bytes = round(_RTX5090.l2_bytes * l2), "assumed: rtx5090's, in the proportion of the sizes of L2"
-    power = watts, _RTX
-    return _board(name, _RTX5090, "rtx5090", gpcs=(gpcs, _GPCS), l2_bytes=l2_bytes, sustained_watts=power, **facts)
+    """Returns the constants of an RTX board at its boost clock; ``l2`` is the share of an RTX 5090's bytes a second."""
+    scale = l2 * DEVICES["rtx5090"].clock_mhz / DEVICES[name].clock_mhz
+    l2_bytes = round(_RTX5090.l2_bytes * scale), "assumed: rtx5090's, in the proportion of the sizes of L2"
+    found = {"gpcs": (gpcs, _GPCS), "l2_bytes": l2_bytes, "sustained_watts": (watts, _RTX)} | facts
+    return _board(name, _RTX5090, "rtx5090", **found)
 
 
 TIMINGS = {
@@ -554,9 +567,11 @@ TIMINGS = {
     "rtx_pro_6000": _consumer(
         "rtx_pro_6000",
         (16,) * 10 + (14, 14),
-        4 / 3,
+        1.0,
         600.0,
+        l2_bytes=(3324.0, f"published: 8.7 TB/s ({_GB202})"),
         mma_flops=(1024.0, "published: NVIDIA RTX Blackwell PRO white paper, float32 sums"),
+        mma_rates=({**_RTX5090.mma_rates, "s8": 2.0, "u8": 2.0}, "published: NVIDIA RTX Blackwell PRO white paper"),
         slots=({**_SLOTS, "mma": 16.0}, "assumed: as measured on the H200; mma from mma_flops"),
     ),
 }

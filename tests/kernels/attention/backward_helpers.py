@@ -11,12 +11,12 @@ import numpy as np
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import SENTINEL, normal_qkv
 from warpwright.kernels.attention import Problem, reference
-from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
 from warpwright.kernels.reference import FLOAT32_STEP, MMA_K, ulp
 from warpwright.lang.trace import Traced
 from warpwright.ops.attention.backward import choose
 from warpwright.targets import DEVICES
 
+RTX5090 = ww.vgpu.Device(replace(DEVICES["rtx5090"], sms=4))
 H200 = ww.vgpu.Device(replace(DEVICES["h200"], sms=4))
 NAMES = "dq", "dk", "dv"
 Arrays = tuple[np.ndarray, ...]
@@ -28,30 +28,31 @@ def random(problem: Problem, seed: int = 0) -> Arrays:
     return q, k, v, np.random.default_rng(seed + 1).standard_normal(q.shape).astype(problem.dtype)
 
 
-def arrays(problem: Problem, given: Arrays, config: BackwardConfig | None = None) -> dict[str, Any]:
+def arrays(problem: Problem, given: Arrays, config: Any = None, arch: str = "sm_90a") -> dict[str, Any]:
     """Returns all arrays of the launches by name: the forward pass in float64; results and memory are poisoned."""
     q, k, v, do = given
     o, lse = reference.attention(problem, q, k, v)
     found: dict[str, Any] = {"q": q, "k": k, "v": v, "do": do, "o": o.astype(problem.dtype), "dlse": 0}
     found["lse"] = lse.astype(np.float32)
     found |= {name: np.full(each.shape, SENTINEL, problem.dtype) for name, each in zip(NAMES, (q, k, v), strict=True)}
-    shapes = choose(problem, config).scratch
+    shapes = choose(problem, arch, config).scratch
     return found | {name: np.full(shape, np.nan, np.float32) for name, shape in shapes.items()}
 
 
 def launches(
-    problem: Problem, values: dict[str, Any], config: BackwardConfig | None = None
+    problem: Problem, values: dict[str, Any], config: Any = None, arch: str = "sm_90a"
 ) -> Iterator[tuple[Traced, tuple[int, int, int], list[Any]]]:
     """Yields kernel, grid and arguments of each launch."""
-    for launch in choose(problem, config).on(values):
+    for launch in choose(problem, arch, config).on(values):
         yield launch.kernel, launch.grid, list(launch.args)
 
 
-def differentiate(problem: Problem, given: Arrays, config: BackwardConfig | None = None) -> Arrays:
+def differentiate(problem: Problem, given: Arrays, config: Any = None, device: Any = H200) -> Arrays:
     """Run the launches; returns dQ, dK and dV."""
-    values = arrays(problem, given, config)
-    for kernel, grid, args in launches(problem, values, config):
-        ww.launch(kernel, grid, args=args, device=H200)
+    arch = device.spec.arch
+    values = arrays(problem, given, config, arch)
+    for kernel, grid, args in launches(problem, values, config, arch):
+        ww.launch(kernel, grid, args=args, device=device)
     return tuple(values[name] for name in NAMES)
 
 

@@ -18,9 +18,15 @@ Launches = list[tuple[Any, tuple[int, int, int], list[Any]]]
 
 
 def launches(
-    problem: Problem, given: Any, sms: int, config: DecodeConfig | None = None, ctas: int | None = None
+    problem: Problem,
+    given: Any,
+    sms: int,
+    config: DecodeConfig | None = None,
+    ctas: int | None = None,
+    first: Any = kernel_of,
 ) -> tuple[DecodePlan, Launches, Results]:
-    """Returns the plan, each launch with its grid and arguments, and the results; the workspace is filled with NaN."""
+    """Returns the plan, each launch with its grid and arguments, and the results; the workspace is filled with NaN.
+    ``first`` is the kernel of a configuration."""
     found = plan(problem, sms=sms, config=config, ctas=ctas)
     q, k, v = given
     o, lse = np.full(q.shape, SENTINEL, q.dtype), np.full(q.shape[:3], SENTINEL, np.float32)
@@ -29,9 +35,12 @@ def launches(
     strides = [stride // o.itemsize for stride in o.strides[:3]]
     tail = [o, *strides, problem.head_dim, lse, space, *found.scalars]
     how = {"dtype": of_dtype(problem.dtype), "bounds": found.bounds}
-    planned: Launches = [(kernel_of(found.config).configure(**how), found.grid, [split_heads(problem, q), k, v, *tail])]
+    planned: Launches = [(first(found.config).configure(**how), found.grid, [split_heads(problem, q), k, v, *tail])]
     if found.combine_grid:
-        planned.append((combine_of(found.config).configure(**how), found.combine_grid, tail[:-1]))
+        last: Any = combine_of(found.config).configure(**how)
+        if first is not kernel_of:
+            last = last.trace("sm_100a")
+        planned.append((last, found.combine_grid, tail[:-1]))
     return found, planned, (o, lse)
 
 

@@ -11,9 +11,8 @@ import numpy as np
 from tests.kernels.attention.attention_helpers import SENTINEL, normal_qkv, verify
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.reference import sequences
-from warpwright.kernels.attention.sm90.plan import Config, plan_varlen
-from warpwright.kernels.attention.sm90.varlen import kernel_of
 from warpwright.layout.tensor_map import ragged
+from warpwright.ops.attention.varlen import OWN
 from warpwright.types import of_dtype
 
 
@@ -50,13 +49,16 @@ def verify_packed(problem: Problem, given: Packed, found: Any) -> None:
 
 
 def prepare_launch(
-    problem: Problem, config: Config, given: Packed, sms: int = 3
+    problem: Problem, config: Any, given: Packed, sms: int = 3, arch: str = "sm_90a", target: str = ""
 ) -> tuple[tuple[int, int, int], Any, list[Any], tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Returns grid, kernel, arguments and results: O, the log-sum-exp, and the counter."""
+    """Returns grid, kernel, arguments and results: O, the log-sum-exp, and the counter, of the kernel for ``arch``
+    compiled for ``target``."""
     q, k, v, cu_q, cu_k = given
+    _, plan_varlen, kernel_of = OWN[arch]
     found = plan_varlen(replace(problem, batch=len(cu_q) - 1), len(q), len(k), sms=sms, config=config)
-    kernel = kernel_of(config).trace(dtype=of_dtype(problem.dtype), bounds=found.bounds)
+    kernel = kernel_of(config).trace(target or arch, dtype=of_dtype(problem.dtype), bounds=found.bounds)
     o, lse = np.full(q.shape, SENTINEL, q.dtype), np.full(q.shape[1::-1], SENTINEL, np.float32)
     counter, uses = np.zeros(1, np.uint32), [kernel.maps[name] for name in "qkvo"]
     maps = [ragged(x.swapaxes(0, 1), use.box, swizzle=use.swizzle) for x, use in zip((q, k, v, o), uses, strict=True)]
-    return found.grid, kernel, [*maps, lse, counter, cu_q, cu_k, *found.scalars], (o, lse, counter)
+    counted = [counter] * ("counter" in dict(kernel.params))
+    return found.grid, kernel, [*maps, lse, *counted, cu_q, cu_k, *found.scalars], (o, lse, counter)

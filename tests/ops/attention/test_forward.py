@@ -59,7 +59,7 @@ def test_every_device_with_and_without_tma(device, setting, monkeypatch) -> None
     given = normal_qkv(SMALL)
     out, lse, ran = ww.attention(*given, device=device, return_lse=True, explain=True)
     verify(SMALL, given, (out, lse))
-    own = {RTX: "sm120.attention", "h200": "sm90_decode.attention"}.get(device, "sm100.attention")
+    own = {RTX: "sm120.attention", "h200": "sm90_decode.attention"}.get(device, "sm100_decode.attention")
     assert ran.kernel == (own if setting == "1" else "sm120.attention_cp_async")
     assert ran.tma == (setting == "1") and ran.why.startswith(f"{SETTING}={setting}")
 

@@ -52,7 +52,7 @@ def test_a_context_comes_before_tensor_maps(gpu) -> None:
 
 def test_of_packed_sequences_too(gpu) -> None:
     plain = "lse", "workspace", "cu_seqlens_q", "cu_seqlens_k"
-    bound = bind(varlen.choose(PROBLEM, 100, 100, 132), layouts("qkvo", (100, 2, 64), *plain), gpu)
+    bound = bind(varlen.choose(PROBLEM, 100, 100, "sm_90a", 132), layouts("qkvo", (100, 2, 64), *plain), gpu)
     bound((0,) * 8, 0)
     assert gpu.asked == ["enter", *["map"] * 4, "launch"]
     bound((0, 0, 0, 16, 0, 0, 0, 32), 0)
@@ -69,7 +69,7 @@ def test_the_second_launch_follows_the_first(gpu) -> None:
 
 
 def test_in_each_launch_of_the_gradients(gpu) -> None:
-    plan = backward.choose(PROBLEM)
+    plan = backward.choose(PROBLEM, "sm_90a")
     arrays = dict.fromkeys(("q", "k", "v", "o", "do", "dq", "dk", "dv"), np.zeros((1, 2, 100, 64), PROBLEM.dtype))
     arrays["lse"] = np.zeros((1, 2, 100), np.float32)
     arrays |= {name: np.zeros(shape, np.float32) for name, shape in plan.scratch.items()}

@@ -120,7 +120,14 @@ def test_the_setting_says_what_is_first(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("device", "names"),
     [
-        ("b200", ["sm100.attention 256 × 128", "sm120.attention_cp_async 64 × 64"]),
+        (
+            "b200",
+            [
+                "sm100_decode.attention 128 × 128",
+                "sm100.attention 256 × 128",
+                "sm120.attention_cp_async 64 × 64",
+            ],
+        ),
         ("rtx5090", ["sm120.attention_cp_async 64 × 64", "sm120.attention 64 × 32"]),
     ],
 )

@@ -33,10 +33,31 @@ def test_sequences_of_one_launch_and_what_ran() -> None:
     )
 
 
-def test_a_mask_and_a_scale_of_one_s_own() -> None:
+def test_what_ran_on_sm_120a() -> None:
+    given = pack_sequences(SMALL, [1, 0, 63, 65], [1, 64, 127, 0])
+    out, lse, ran = ww.attention_varlen(*given, causal=True, return_lse=True, explain=True, device="rtx5090")
+    verify_packed(SMALL, given, (out, lse))
+    assert str(ran) == (
+        "sm120.attention_varlen on rtx5090: head_dim 64, tile (64, 32), stages 2, producers 1, consumers 4, threads "
+        "160; TMA on: 4 sequences are packed"
+    )
+
+
+def test_blackwell_and_what_ran() -> None:
+    given = pack_sequences(SMALL, [1, 0, 63, 65], [1, 64, 127, 0])
+    out, lse, ran = ww.attention_varlen(*given, causal=True, return_lse=True, explain=True, device="b200")
+    verify_packed(SMALL, given, (out, lse))
+    assert str(ran) == (
+        "sm100.attention_varlen on b200: head_dim 64, tiles 2, stages 8, lazy 8.0, threads 512; TMA on: 4 sequences "
+        "are packed"
+    )
+
+
+@pytest.mark.parametrize("device", ["h200", "rtx5090"])
+def test_a_mask_and_a_scale_of_one_s_own(device) -> None:
     problem = Problem(1, 2, 2, 1, 1, 96, dtype=np.float16, scale=0.3, window=(9, 2))
     given = pack_sequences(problem, [30, 5], [20, 40])
-    found = ww.attention_varlen(*given, scale=0.3, window=[9, 2], return_lse=True, device="h200")
+    found = ww.attention_varlen(*given, scale=0.3, window=[9, 2], return_lse=True, device=device)
     verify_packed(problem, given, found)
 
 
@@ -92,8 +113,6 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"out": Q}, "attention: out overlaps q; expected memory of its own: leave out= out"),
     ({}, {"out": Q[:2].copy()}, "attention: out is 2 × 4 × 64 of bfloat16; expected the shape and dtype of q, "
      "5 × 4 × 64 of bfloat16"),
-    ({}, {"device": "b200"}, "attention: given packed sequences on b200 (sm_100a); expected sm_90a, the only one with "
-     "a kernel for them: warpwright.attention(q[None, first:stop], …, layout='bshd') for each sequence"),
 ]  # fmt: skip
 
 

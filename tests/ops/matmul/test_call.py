@@ -12,9 +12,10 @@ import pytest
 
 import warpwright as ww
 from warpwright.errors import PrecisionWarning, UsageError
-from warpwright.kernels.gemm import sm90, sm100
+from warpwright.kernels.gemm import sm90, sm100, sm120
 from warpwright.report.verdict import judge
 from warpwright.targets import DEVICES
+from warpwright.vgpu import Device
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT16 = np.dtype(np.float16)
@@ -32,16 +33,20 @@ def test_every_level_is_right_for_every_shape(level: int, shape: tuple[int, int,
     assert judge(ww.matmul(a, b, level=level), a, b).verified
 
 
-@pytest.mark.parametrize(("device", "family"), [("b200", sm100), ("h200", sm90)])
+@pytest.mark.parametrize(
+    ("device", "family"), [("b200", sm100), ("h200", sm90), ("rtx5090", sm120), ("h200", sm120), ("b200", sm120)]
+)
 def test_a_configuration_is_a_level_of_its_own(device: str, family: Any) -> None:
     a, b = operands(200, 136, 320)
-    config = replace(family.LEVELS[3], stages=3)
+    config = replace(family.LEVELS[3], stages=1 if family is sm120 else 3)
     call = ww.launches(ww.matmul, a, b, device=device, level=config)
     assert call.steps[0][0].config == config
     assert judge(ww.matmul(a, b, device=device, level=config), a, b).verified
 
 
-@pytest.mark.parametrize(("device", "given", "expected"), [("b200", sm90, "sm100"), ("h200", sm100, "sm90")])
+@pytest.mark.parametrize(
+    ("device", "given", "expected"), [("b200", sm90, "sm100"), ("h200", sm100, "sm90"), ("rtx5090", sm90, "sm120")]
+)
 def test_a_configuration_for_another_target_is_refused(device: str, given: Any, expected: str) -> None:
     a, b = operands(64, 64, 64)
     with pytest.raises(UsageError) as error:
@@ -114,6 +119,8 @@ def test_a_sum_over_nothing_is_zero() -> None:
 
 
 ANY = np.zeros((4, 4), BFLOAT16)
+TALL = np.asfortranarray(np.zeros((16, 8), BFLOAT16))
+WITHOUT_KERNELS = Device(replace(DEVICES["rtx5090"], arch="sm_120"))
 
 
 @pytest.mark.parametrize(
@@ -150,8 +157,15 @@ ANY = np.zeros((4, 4), BFLOAT16)
         (
             ANY,
             ANY,
-            {"device": "rtx5090"},
-            "matmul has no kernel for rtx5090 (sm_120a); expected device='b200', 'gb200', 'h200' or 'cuda'",
+            {"device": WITHOUT_KERNELS},
+            "matmul has no kernel for rtx5090 (sm_120); expected device='b200', 'gb200', 'h200', 'rtx5090' or 'cuda'",
+        ),
+        (
+            TALL,
+            TALL.T,
+            {"device": "rtx5090", "level": 8},
+            "matmul: given a configuration of 160 × 128 tiles for an A that is dense along M; expected tiles of "
+            "multiples of 64: leave level= out, or pass a copy that is dense along K",
         ),
         (ANY, ANY, {"device": "b1"}, f"given device 'b1'; expected one of {', '.join(DEVICES)}, cuda"),
         (

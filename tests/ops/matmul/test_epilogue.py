@@ -37,13 +37,14 @@ def expect(d: np.ndarray, a: Any, b: Any, scale: float = 1.0, bias: Any = None, 
 
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize("types", [(E4M3, E4M3), (E5M2, E4M3)])
-def test_8_bits_in_every_layout(layout: str, types: tuple[Any, Any]) -> None:
+@pytest.mark.parametrize("device", ["h200", "b200"])
+def test_8_bits_in_every_layout(device: str, layout: str, types: tuple[Any, Any]) -> None:
     a, b = normal(72, 144, dtype=types[0]), normal(144, 40, dtype=types[1])
     left, right = (
         np.asfortranarray(x) if letter == "T" else np.ascontiguousarray(x)
         for letter, x in zip(layout, (a, b), strict=True)
     )
-    d = ww.matmul(left, right, device="h200", scale_a=0.5, scale_b=np.float32(0.25))
+    d = ww.matmul(left, right, device=device, scale_a=0.5, scale_b=np.float32(0.25))
     assert d.dtype == BF16
     expect(d, a, b, 0.125)
 
@@ -56,10 +57,11 @@ def test_8_bits_along_k_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (5, 3, 17), (65, 63, 100), (130, 257, 15)])
 @pytest.mark.parametrize("dtype", [E4M3, BF16])
-def test_any_extent(shape: tuple[int, int, int], dtype: Any) -> None:
+@pytest.mark.parametrize("device", ["h200", "b200"])
+def test_any_extent(device: str, shape: tuple[int, int, int], dtype: Any) -> None:
     m, n, k = shape
     a, b, bias = normal(m, k, dtype=dtype), normal(k, n, dtype=dtype), normal(n, dtype=np.float32)
-    expect(ww.matmul(a, b, bias=bias, activation="silu", device="h200"), a, b, 1.0, bias, "silu")
+    expect(ww.matmul(a, b, bias=bias, activation="silu", device=device), a, b, 1.0, bias, "silu")
 
 
 @pytest.mark.parametrize("device", ["h200", "b200"])
@@ -72,14 +74,17 @@ def test_every_device_with_numpy_arrays(device: str, activation: str | None) -> 
     expect(ww.matmul(a, b, device=device, scale_b=-0.5, out_dtype=np.float32), a, b, -0.5)
 
 
+@pytest.mark.parametrize("device", ["h200", "b200"])
 @pytest.mark.parametrize("activation", [None, "gelu"])
 @pytest.mark.parametrize("bias_dtype", [BF16, np.float32])
 @pytest.mark.parametrize("n", [70, 33])
-def test_the_epilogue_follows_the_sums_of_slices_of_k(n: int, bias_dtype: Any, activation: str | None) -> None:
+def test_the_epilogue_follows_the_sums_of_slices_of_k(
+    device: str, n: int, bias_dtype: Any, activation: str | None
+) -> None:
     a, b, bias = normal(20, 8192), normal(8192, n), normal(n, dtype=bias_dtype)
-    d = ww.matmul(a, b, bias=bias, activation=activation, scale_a=0.5, device="h200", out_dtype=np.float32)
+    d = ww.matmul(a, b, bias=bias, activation=activation, scale_a=0.5, device=device, out_dtype=np.float32)
     expect(d, a, b, 0.5, bias, activation or "")
-    made = ww.launches(ww.matmul, a, b, bias=bias, activation=activation, scale_a=0.5, device="h200")
+    made = ww.launches(ww.matmul, a, b, bias=bias, activation=activation, scale_a=0.5, device=device)
     assert [launch.kernel.entry for launch in made] == ["gemm", "add_slices"]
 
 
@@ -90,12 +95,13 @@ def test_a_bias_is_added_to_every_product_of_a_batch(device: str, left: Any, rig
     expect(ww.matmul(a, b, bias=bias, activation="gelu", device=device), a, b, 1.0, bias, "gelu")
 
 
+@pytest.mark.parametrize("device", ["h200", "b200"])
 @pytest.mark.parametrize("first", [0, 3, 8])
-def test_out_is_written_where_it_lies(first: int) -> None:
+def test_out_is_written_where_it_lies(device: str, first: int) -> None:
     a, b, whole = normal(33, 72), normal(72, 40), np.full((33, 64), 7, BF16)
     bias = normal(80)[::2]
     out = whole[:, first : first + 40]
-    assert ww.matmul(a, b, bias=bias, out=out, device="h200") is out
+    assert ww.matmul(a, b, bias=bias, out=out, device=device) is out
     expect(out, a, b, 1.0, bias)
     assert (np.delete(whole, range(first, first + 40), axis=1) == 7).all()
 
@@ -215,7 +221,7 @@ EIGHT = np.zeros((4, 4), E4M3)
         (
             EIGHT,
             EIGHT,
-            {"device": "b200"},
+            {"device": "b200", "level": 10},
             "matmul: a is float8_e4m3fn, which the kernels for b200 (sm_100a) do not multiply; "
             "expected bfloat16, float16 or float32, or device='h200'",
         ),

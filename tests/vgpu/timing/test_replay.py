@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.vgpu.timing.steps_text import CHIP, STRIDE, access, end_of, load, mma, perform, step
+from warpwright import targets
 from warpwright.errors import LaunchError
 from warpwright.vgpu.timing.steps import Box, Mma, Step, WarpMma
 from warpwright.vgpu.timing.units import Memory
@@ -150,6 +151,20 @@ def test_mmas_of_a_warp_that_add_to_each_other_wait_for_each_other() -> None:
     assert end_of(chain) == pytest.approx(9 * 24 + 1)
     assert end_of([*apart, *apart]) - end_of(apart) == pytest.approx(10 * 6)
     assert end_of([warp_mma("a", "b"), warp_mma("b", "c"), warp_mma("c", "d")]) == pytest.approx(2 * 24 + 1)
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "flops", "cycles"),
+    [
+        ("rtx5090", "bf16", 4096, 32), ("rtx5090", "e4m3", 8192, 32), ("rtx5090", "tf32", 2048, 32),
+        ("h200", "bf16", 4096, 6), ("h200", "e4m3", 8192, 12), ("h200", "s8", 8192, 6),
+    ],
+)  # fmt: skip
+def test_the_rate_of_mma_sync_depends_on_the_type_of_a(device: str, kind: str, flops: int, cycles: int) -> None:
+    timing = targets.timing_of(device)
+    apart = [step("warp_mma", WarpMma(flops, name, name, kind)) for name in "abcdefghij"]
+    twice, once = (end_of(warp, timing=timing) for warp in ([*apart, *apart], apart))
+    assert (twice - once) / 10 == pytest.approx(cycles)
 
 
 def test_sums_of_an_mma_are_ready_after_the_next_mma_begins() -> None:

@@ -104,7 +104,7 @@ def test_attention_has_the_profile_of_a_launch_in_which_all_clusters_run(
 
 
 def test_two_rounds_of_long_clusters_are_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five CTAs an SM and four: two are replayed, once for both, at each of two clocks."""
+    """Five CTAs an SM and four: two are replayed, once for both; the clock of an rtx5090 is the same under load."""
     problem, config = Problem(1, 350, 350, 64, 256, 128), STEPS["v3"]
     found = plan(problem, config=config)
     q, k = (np.zeros((1, 350, rows, 128), problem.dtype) for rows in (64, 256))
@@ -117,5 +117,5 @@ def test_two_rounds_of_long_clusters_are_extrapolated(monkeypatch: pytest.Monkey
         monkeypatch.setattr(device, "LONGEST", longest)
         monkeypatch.setattr(device, "LONG", longest)
         times.append(ww.profile(kernel_of(config).trace(arch="sm_120a"), found.grid, **given).time_us)
-    assert replays == [2, 2, 5, 4, 5, 4]
+    assert replays == [2, 5, 4]
     assert times[0] == pytest.approx(times[1], rel=0.003)

@@ -14,7 +14,7 @@ from typing import Any
 from warpwright.lang import Expr, Global, If, Pointer, ex2, f32, fma, ld, min, rcp, select, u32, unpack, var, warp
 from warpwright.types import Scalar
 
-__all__ = ["ACTIVATIONS", "PLAIN", "Epilogue", "Finish"]
+__all__ = ["ACTIVATIONS", "PLAIN", "Epilogue", "Finish", "factor"]
 
 Finish = Callable[[list[Any], Any], list[Any]]
 
@@ -77,21 +77,26 @@ class Epilogue:
         number, aligned to pairs.
         """
         scale = factor(alpha, scale_a, scale_b) if self.scaled else None
-        act = ACTIVATIONS.get(self.activation)
 
         def finish(sums: list[Any], column: Any) -> list[Any]:
-            values = sums
+            shifts = None
             if self.bias is not None:
                 each, step, first = (2, 2, column) if row else (4, GROUP, column + warp.lane % 4 * 2)
                 added = load_bias(Global(self.bias, bias), first, len(sums) // each, step, columns)
                 shifts = [added[i // each][i % 2] for i in range(len(sums))]
-                join = zip(values, shifts, strict=True)
-                values = [x + shift if scale is None else fma(scale, x, shift) for x, shift in join]
-            elif scale is not None:
-                values = [scale * x for x in values]
-            return [act(x) for x in values] if act else values
+            return self.apply(sums, scale, shifts)
 
         return finish
+
+    def apply(self, sums: list[Any], scale: Expr | None, shifts: Any) -> list[Any]:
+        """Returns ``activation(scale · sum + shift)`` of each sum; ``shifts`` is one value, one for each, or None."""
+        values, act = sums, ACTIVATIONS.get(self.activation)
+        if shifts is not None:
+            join = zip(values, shifts if isinstance(shifts, list) else [shifts] * len(sums), strict=True)
+            values = [x + shift if scale is None else fma(scale, x, shift) for x, shift in join]
+        elif scale is not None:
+            values = [scale * x for x in values]
+        return [act(x) for x in values] if act else values
 
 
 PLAIN = Epilogue()

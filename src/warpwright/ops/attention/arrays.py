@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from warpwright.kernels.attention.problem import DTYPES, Problem, Window
 from warpwright.ops.attention.plan import COUNTER
 from warpwright.ops.binding import as_strided
 from warpwright.run.devices import check_device, resolve
+from warpwright.targets import kernels_of
 
 __all__ = [
     "BHSD",
@@ -29,12 +30,12 @@ __all__ = [
     "check_out",
     "device_for",
     "extents",
-    "hopper_for",
     "inputs_of",
     "new_result",
     "plain_options",
     "problem_of",
     "result_shape",
+    "target_for",
     "workspace",
     "workspace_address",
 ]
@@ -114,14 +115,16 @@ def device_for(views: Mapping[str, View], device: Device | str | None) -> Device
     return resolve(where["q"])
 
 
-def hopper_for(views: Mapping[str, View], device: Device | str | None, what: str, otherwise: str) -> Device:
-    """Returns the device that computes ``what``, for which only Hopper has a kernel."""
+def target_for(
+    views: Mapping[str, View], device: Device | str | None, what: str, known: Collection[str], otherwise: str
+) -> Device:
+    """Returns the device that computes ``what``, for which the ``known`` targets have kernels."""
     on_host = not isinstance(views["q"], DeviceArray)
     target = resolve(None, "sm_90a") if on_host and device is None else device_for(views, device)
-    if target.spec.arch != "sm_90a":
+    if kernels_of(target.spec.arch) not in known:
         raise UsageError(
-            f"attention: given {what} on {target.name} ({target.spec.arch}); expected sm_90a, the only one with a "
-            f"kernel for them: {otherwise}"
+            f"attention: given {what} on {target.name} ({target.spec.arch}); expected one of {', '.join(known)}, which "
+            f"have kernels for them: {otherwise}"
         )
     return target
 

@@ -1,9 +1,9 @@
-"""`gradients`: the gradients of attention by q, k and v, in three launches, on a Hopper GPU or a virtual one."""
+"""`gradients`: the gradients of attention by q, k and v, by the kernels of `OWN`."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -14,14 +14,18 @@ from warpwright.arrays.libraries import Library, View, views_of
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.attention.problem import Problem, Window
-from warpwright.kernels.attention.sm90.backward import kernels_of
-from warpwright.kernels.attention.sm90.backward_plan import GREATEST_HEAD, BackwardConfig, plan
+from warpwright.kernels.attention.sm90 import backward as sm90
+from warpwright.kernels.attention.sm90 import backward_plan as sm90_plan
+from warpwright.kernels.attention.sm90.backward_plan import GREATEST_HEAD
+from warpwright.kernels.attention.sm120 import backward as sm120
+from warpwright.kernels.attention.sm120 import backward_plan as sm120_plan
 from warpwright.ops import binding
 from warpwright.ops.attention import arrays
 from warpwright.ops.attention.bound_call import BoundGradients
 from warpwright.ops.memo import MEMO
+from warpwright.targets import kernels_of
 
-__all__ = ["GREATEST_HEAD", "choose", "describe", "gradients"]
+__all__ = ["ANY_ORDER", "GREATEST_HEAD", "OWN", "choose", "describe", "gradients"]
 
 HALVES, STATS = ("q", "k", "v", "o", "do"), ("lse", "dlse")
 RESULTS = ("dq", "dk", "dv")
@@ -29,6 +33,13 @@ ALIGNED = 512  # bytes, as allocators align an array
 OTHERWISE = "torch's own scaled_dot_product_attention has gradients elsewhere"
 Array = Any
 Axes = tuple[int, int]
+
+# Targets with kernels for gradients: their plan, and the kernels of a configuration and bounds.
+OWN: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "sm_90a": (sm90_plan.plan, sm90.kernels_of),
+    "sm_120a": (sm120_plan.plan, sm120.kernels_of),
+}
+ANY_ORDER = ("sm_90a",)  # targets where parts of dQ are added in any order
 
 
 def gradients(
@@ -49,12 +60,13 @@ def gradients(
     """The gradients by q, k and v of `warpwright.attention` with the same options, which returned ``o`` and ``lse``.
 
     ``do``, of the shape and dtype of o, is the gradient by o; ``dlse``, of the shape of lse in float32, that by lse.
-    The gradients have the shapes, the dtype and the order of axes in memory of q, k and v. Sums are in float32; the
-    gradient by q is summed in any order, so its last bit may differ from run to run. Arrays on a GPU are used there,
-    on the library's current stream, without waiting; ``device`` is as in `warpwright.attention`, but arrays of the host
-    go to the virtual ``h200`` where there is no real Hopper GPU and no ``device`` is named.
+    The gradients have the shapes, the dtype and the order of axes in memory of q, k and v. Sums are in float32; on
+    sm_90a the gradient by q is summed in any order, so its last bit may differ from run to run. Arrays on a GPU are
+    used there, on the library's current stream, without waiting; ``device`` is as in `warpwright.attention`, but arrays
+    of the host go to the virtual ``h200`` where there is no real Hopper GPU and no ``device`` is named.
 
-    Raises UsageError for a head dimension above 128, a GPU other than Hopper, and for arrays that do not fit together.
+    Raises UsageError for a head dimension above 128, a GPU without a kernel for this, and arrays that do not fit
+    together.
     """
     given = (q, k, v, o, do, lse) if dlse is None else (q, k, v, o, do, lse, dlse)
     scale, window = arrays.plain_options(scale, window)
@@ -88,7 +100,7 @@ def describe(
     given = dict(zip((*HALVES, *STATS), (q, k, v, o, do, lse, dlse), strict=True))
     library, memory = views_of("attention", given, ("dlse",))
     views = arrays.inputs_of(library, memory, HALVES, layout)
-    target = arrays.hopper_for(views, device, "gradients", OTHERWISE)
+    target = arrays.target_for(views, device, "gradients", OWN, OTHERWISE)
     rows = tuple(views["q"].shape[arrays.BHSD - len(memory["q"].shape) : 3])
     _check(views, {name: memory[name] for name in STATS if name in memory}, rows)
     (batch, count, q_len, head_dim), (_, kv_heads, kv_len, _) = views["q"].shape, views["k"].shape
@@ -100,7 +112,7 @@ def describe(
     problem = Problem(batch, count, kv_heads, q_len, kv_len, head_dim, views["q"].dtype, causal, window, scale)
     results = [arrays.new_result(library, given[name], memory[name], layout) for name in "qkv"]
     call = binding.Call(target, library, tuple(results))
-    in_place = _prepare(call, choose(problem), library, given, layout)
+    in_place = _prepare(call, choose(problem, target.spec.arch), library, given, layout)
     if in_place and isinstance(views["q"], DeviceArray):
         inputs = [array for array in given.values() if array is not None]
         shapes = [arrays.result_shape(memory[name], layout) for name in "qkv"]
@@ -127,18 +139,16 @@ def _check(views: Mapping[str, View], stats: Mapping[str, View], rows: tuple[int
 
 
 @functools.lru_cache(maxsize=1024)
-def choose(problem: Problem, config: BackwardConfig | None = None) -> binding.Plan:
-    """Returns the plan of ``problem``, by ``config`` or by the fastest configuration."""
-    found, dtype = plan(problem, config=config), types.of_dtype(problem.dtype)
-    prepare, gradients, convert = kernels_of(found.config)
-    traced = prepare.trace(dtype=dtype), gradients.trace(dtype=dtype, bounds=found.bounds), convert.trace(dtype=dtype)
-    grids = found.query_grid, found.key_grid, found.query_grid
+def choose(problem: Problem, arch: str, config: Any = None) -> binding.Plan:
+    """Returns the plan of ``problem`` on ``arch``, by ``config`` or by the fastest configuration."""
+    planned, kernels = OWN[kernels_of(arch)]
+    found = planned(problem, config=config)
+    traced = (each.trace(arch, dtype=types.of_dtype(problem.dtype)) for each in kernels(found.config, found.bounds))
     launches = tuple(
         binding.Launch(kernel, grid, tuple(found.scalars.get(name, name) for name, _ in kernel.params))
-        for kernel, grid in zip(traced, grids, strict=True)
+        for kernel, grid in zip(traced, found.grids, strict=True)
     )
-    scratch = {"sums": found.sums_shape, "shifts": found.stats_shape, "means": found.stats_shape}
-    return binding.Plan(launches, found.config, scratch=scratch)
+    return binding.Plan(launches, found.config, scratch=found.scratch)
 
 
 def _prepare(

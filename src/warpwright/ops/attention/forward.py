@@ -53,9 +53,9 @@ def attention(
     query sees at most so many keys to either side; None for all. A query that sees no key has output 0. The default of
     ``scale`` is 1 / √head_dim.
 
-    The dtype is bfloat16 or float16; head_dim is a multiple of 8 up to 256, computed as 64, 128 or 256, on Hopper also
-    96 and 192. ``out`` is an array for the result, which overlaps no input. ``device`` is a name or Device (default:
-    the GPU that holds the arrays, else a real GPU if there is one, else ``b200``). Returns the result;
+    The dtype is bfloat16 or float16; head_dim is a multiple of 8 up to 256, computed as 64, 128 or 256, on Hopper and
+    sm_100a also 96 and 192. ``out`` is an array for the result, which overlaps no input. ``device`` is a name or Device
+    (default: the GPU that holds the arrays, else a real GPU if there is one, else ``b200``). Returns the result;
     with ``return_lse`` also the log-sum-exp of each row, (batch, heads, q_len) of float32, natural logarithms; with
     ``explain`` also an `Explanation`: which kernel ran, and why.
 

@@ -67,7 +67,7 @@ def given_mods(
 
 
 def check_target(arch: str, name: str) -> None:
-    """Raise UsageError for a target without a kernel that takes functions of a user, or if TMA is switched off."""
+    """Raise UsageError for a target without a kernel that takes functions of a user, or without TMA."""
     if kernels_of(arch) != "sm_90a":
         raise UsageError(
             f"attention: given score_mod, mask_mod, softcap or sinks on {name} ({arch}); expected sm_90a, the only one "
@@ -75,8 +75,8 @@ def check_target(arch: str, name: str) -> None:
         )
     if setting() is False:
         raise UsageError(
-            f"attention: given score_mod, mask_mod, softcap or sinks and {SETTING}=0; expected 1 or -1, for their kernel "
-            "copies by TMA: unset it"
+            f"attention: given score_mod, mask_mod, softcap or sinks and {SETTING}=0; expected 1 or -1, for their "
+            "kernel copies by TMA: unset it"
         )
 
 

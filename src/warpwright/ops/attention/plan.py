@@ -9,7 +9,7 @@ import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from warpwright import types
 from warpwright.arrays.libraries import View
@@ -19,6 +19,8 @@ from warpwright.kernels.attention.sm90 import decode as sm90_decode
 from warpwright.kernels.attention.sm90 import decode_plan as sm90_decode_plan
 from warpwright.kernels.attention.sm90 import forward as sm90
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
+from warpwright.kernels.attention.sm100 import decode as sm100_decode
+from warpwright.kernels.attention.sm100 import decode_plan as sm100_decode_plan
 from warpwright.kernels.attention.sm100 import kernel as sm100
 from warpwright.kernels.attention.sm100 import plan as sm100_plan
 from warpwright.kernels.attention.sm120 import kernel as sm120
@@ -55,6 +57,21 @@ COUNTER = 1  # words of a counter of tiles
 OWN: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
     "sm_90a": ("sm90.attention", sm90_plan.plan, sm90.kernel_of),
     "sm_100a": ("sm100.attention", sm100_plan.plan, sm100.kernel_of),
+}
+
+
+class Split(NamedTuple):
+    """Few queries on a target: the kernel's name, whether it suits a problem, its plan, and that of a configuration."""
+
+    kernel: str
+    suits: Callable[..., bool]
+    plan: Callable[..., Any]
+    kernel_of: Callable[..., Any]
+
+
+SPLIT = {
+    "sm_90a": Split("sm90_decode.attention", sm90_decode_plan.suits, sm90_decode_plan.plan, sm90_decode.kernel_of),
+    "sm_100a": Split("sm100_decode.attention", sm100_decode_plan.suits, sm100_decode_plan.plan, sm100_decode.kernel_of),
 }
 
 
@@ -123,8 +140,8 @@ def choose_kernel(problem: Problem, arch: str, tma: bool | None) -> Choice:
 def choose(problem: Problem, arch: str, sms: int, tma: bool | None, workspace: bool = True) -> Plan:
     """Returns the plan of ``problem`` on a device of ``sms`` SMs; ``workspace``: kernels may take a workspace."""
     choice, dtype, own = choose_kernel(problem, arch, tma), types.of_dtype(problem.dtype), kernels_of(arch)
-    if choice.tma and arch == "sm_90a" and workspace and sm90_decode_plan.suits(problem, sms=sms):
-        return _split_keys(problem, sms, choice)
+    if choice.tma and own in SPLIT and workspace and SPLIT[own].suits(problem, sms=sms):
+        return _split_keys(SPLIT[own], problem, arch, sms, choice)
     if choice.tma and own in OWN:
         _, planned, kernel_of = OWN[own]
         found = planned(problem, sms=sms)
@@ -179,14 +196,15 @@ def plan_of(
     return Plan(tuple(launches), config, words, **how, mapped=mapped)
 
 
-def _split_keys(problem: Problem, sms: int, choice: Choice) -> Plan:
+def _split_keys(split: Split, problem: Problem, arch: str, sms: int, choice: Choice) -> Plan:
     """Returns the plan that splits the keys of a tile among CTAs."""
-    found = sm90_decode_plan.plan(problem, sms=sms)
+    found = split.plan(problem, sms=sms)
     options: dict[str, Any] = {"dtype": types.of_dtype(problem.dtype), "bounds": found.bounds}
-    kernel = sm90_decode.kernel_of(found.config).trace(**options)
+    kernel = split.kernel_of(found.config).trace(arch, **options)
     why = f"{choice.why}; tiles of queries: {found.tiles}, CTAs that share out their keys: {found.grid[0]}"
-    last = (sm90_decode.combine_of(found.config).trace(**options), found.combine_grid) if found.combine_grid else None
-    choice = Choice("sm90_decode.attention", True, why)
+    combine = sm90_decode.combine_of(found.config)
+    last = (combine.trace(arch, **options), found.combine_grid) if found.combine_grid else None
+    choice = Choice(split.kernel, True, why)
     return plan_of(problem, choice, kernel, found.grid, found.config, found.scalars, found.words, last)
 
 

@@ -1,9 +1,9 @@
-"""`attention_varlen`: attention of packed sequences of any lengths, on a Hopper GPU or a virtual one."""
+"""`attention_varlen`: attention of packed sequences of any lengths, by the kernels of `OWN`."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,20 +14,32 @@ from warpwright.arrays.libraries import Library, View, location, views_of
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.attention.problem import DTYPES, Problem, Window
-from warpwright.kernels.attention.sm90.plan import plan_varlen
-from warpwright.kernels.attention.sm90.varlen import kernel_of
+from warpwright.kernels.attention.sm90 import plan as sm90_plan
+from warpwright.kernels.attention.sm90 import varlen as sm90
+from warpwright.kernels.attention.sm100 import plan as sm100_plan
+from warpwright.kernels.attention.sm100 import varlen as sm100
+from warpwright.kernels.attention.sm120 import plan as sm120_plan
+from warpwright.kernels.attention.sm120 import varlen as sm120
 from warpwright.ops import binding
 from warpwright.ops.attention import arrays, plan
 from warpwright.ops.attention.bound_call import BoundCall
 from warpwright.ops.memo import MEMO
+from warpwright.targets import kernels_of
 
-__all__ = ["attention_varlen", "choose", "describe"]
+__all__ = ["OWN", "attention_varlen", "choose", "describe"]
 
 INT32 = np.dtype(np.int32)
 STARTS = ("cu_seqlens_q", "cu_seqlens_k")
 FOUR = ("q", "k", "v", "o")
 Array = Any
 Views = Mapping[str, View]
+
+# Targets with a kernel for packed sequences: the kernel's name, its plan, and the kernel of a configuration.
+OWN: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
+    "sm_90a": ("sm90.attention_varlen", sm90_plan.plan_varlen, sm90.kernel_of),
+    "sm_100a": ("sm100.attention_varlen", sm100_plan.plan_varlen, sm100.kernel_of),
+    "sm_120a": ("sm120.attention_varlen", sm120_plan.plan_varlen, sm120.kernel_of),
+}
 
 
 def attention_varlen(
@@ -60,7 +72,7 @@ def attention_varlen(
     Returns the result (total_q, heads, head_dim); with ``return_lse`` also the log-sum-exp (heads, total_q) of float32;
     with ``explain`` also an `Explanation`.
 
-    Raises UsageError for a GPU other than Hopper, the only one with a kernel for this, and as `warpwright.attention`.
+    Raises UsageError for a GPU without a kernel for this (`OWN` has the others), and as `warpwright.attention`.
     """
     if scale is not None or window is not None:
         scale, window = arrays.plain_options(scale, window)
@@ -118,9 +130,9 @@ def describe(
 
 
 def _target(views: Views, device: Device | str | None) -> Device:
-    """Returns the device that computes, which must be a Hopper GPU."""
+    """Returns the device that computes, which must have a kernel of `OWN`."""
     otherwise = "warpwright.attention(q[None, first:stop], …, layout='bshd') for each sequence"
-    target = arrays.hopper_for(views, device, "packed sequences", otherwise)
+    target = arrays.target_for(views, device, "packed sequences", OWN, otherwise)
     if plan.setting() is False:
         raise UsageError(
             f"attention: given packed sequences and {plan.SETTING}=0; expected 1 or -1, for their kernel copies by "
@@ -192,19 +204,22 @@ def _plan(views: Views, causal: bool, scale: float | None, window: Any, target: 
         return None
     q_len, kv_len = (max(1, total // sequences) for total in (total_q, total_k))
     problem = Problem(sequences, heads, kv_heads, q_len, kv_len, head_dim, views["q"].dtype, causal, window, scale)
-    return choose(problem, total_q, total_k, target.spec.sms) if total_k else None
+    return choose(problem, total_q, total_k, target.spec.arch, target.spec.sms) if total_k else None
 
 
 @functools.lru_cache(maxsize=1024)
-def choose(problem: Problem, total_q: int, total_k: int, sms: int) -> binding.Plan:
+def choose(problem: Problem, total_q: int, total_k: int, arch: str, sms: int) -> binding.Plan:
     """Returns the plan for ``problem.batch`` packed sequences of ``total_q`` queries and ``total_k`` keys in all, on a
-    device of ``sms`` SMs; lengths of ``problem`` are mean ones."""
-    found = plan_varlen(problem, total_q, total_k, sms=sms)
-    kernel = kernel_of(found.config).trace(dtype=types.of_dtype(problem.dtype), bounds=found.bounds)
-    args = *FOUR, "lse", "workspace", *STARTS, *found.scalars
+    device of ``arch`` with ``sms`` SMs; lengths of ``problem`` are mean ones."""
+    name, planned, kernel_of = OWN[kernels_of(arch)]
+    found = planned(problem, total_q, total_k, sms=sms)
+    kernel = kernel_of(found.config).trace(arch, dtype=types.of_dtype(problem.dtype), bounds=found.bounds)
+    counted = "counter" in dict(kernel.params)
+    args = *FOUR, "lse", *["workspace"] * counted, *STARTS, *found.scalars
     launches = (binding.Launch(kernel, found.grid, args),)
-    how: dict[str, Any] = {"kernel": "sm90.attention_varlen", "why": f"{problem.batch} sequences are packed"}
-    return binding.Plan(launches, found.config, plan.COUNTER, **how, mapped=_by_head, ragged=True)
+    how: dict[str, Any] = {"kernel": name, "why": f"{problem.batch} sequences are packed"}
+    words = plan.COUNTER if counted else None
+    return binding.Plan(launches, found.config, words, **how, mapped=_by_head, ragged=True)
 
 
 def _by_head(views: Views) -> Views:

@@ -15,16 +15,17 @@ from warpwright.arrays.device import DeviceArray, dtype_of_name, reach
 from warpwright.arrays.libraries import OTHER, Library, View, check_writable, location, overlap, views_of
 from warpwright.errors import PrecisionWarning, UsageError
 from warpwright.gpu import Device
+from warpwright.kernels.gemm import sm100
 from warpwright.kernels.reference import finished
 from warpwright.ops import binding
 from warpwright.ops.binding import MAP_BYTES, as_strided, geometry, mappable
 from warpwright.ops.matmul import epilogue, measurements, plan
 from warpwright.ops.matmul.bound_call import BoundCall
-from warpwright.ops.matmul.plan import DEFAULT_LEVEL, FLOAT8, PLAIN, Family, Level, round_up
+from warpwright.ops.matmul.plan import FLOAT8, PLAIN, Family, Level, round_up
 from warpwright.ops.memo import MEMO
 from warpwright.run.devices import check_device, resolve
 
-__all__ = ["DEFAULT_LEVEL", "describe", "matmul"]
+__all__ = ["describe", "matmul"]
 
 Array = Any
 Shape = tuple[int, ...]
@@ -53,28 +54,28 @@ def matmul(
 
     ``a`` and ``b`` are arrays of one library, NumPy, torch, CuPy or, on the CPU, JAX, and so is the result; arrays on a
     GPU are used there, on the library's current stream, without waiting. Arrays of other libraries on a GPU (DLPack,
-    ``__cuda_array_interface__``) must be matrices, with ``out``. Leading dimensions broadcast as in ``np.matmul``; on
-    Hopper those with one stride in each of ``a``, ``b`` and the result, as in dense arrays, are one launch (if only
-    ``a`` has any they join M), else every pair of matrices is a launch of its own.
+    ``__cuda_array_interface__``) must be matrices, with ``out``. Leading dimensions broadcast as in ``np.matmul``. If
+    they have one stride in each of ``a``, ``b`` and the result, as in dense arrays, they are one launch (if only ``a``
+    has any they join M), else every pair of matrices is a launch of its own.
 
     ``a`` and ``b`` have one dtype: bfloat16 (ml_dtypes), float16, or float32, which is rounded to bfloat16 with a
-    PrecisionWarning; on Hopper also float8_e4m3fn and float8_e5m2, mixed too. There the tensor core sums 128 products
-    in 14 bits, and the kernel adds these sums in float32. ``out_dtype`` is bfloat16, float16 or float32; the default is
+    PrecisionWarning, or float8_e4m3fn and float8_e5m2, mixed too. Hopper's tensor core sums 128 products of float8 in
+    14 bits, and the kernel adds these sums in float32. ``out_dtype`` is bfloat16, float16 or float32; the default is
     the dtype of ``out`` or the inputs, and bfloat16 for float8.
 
     The result is ``activation(scale_a * scale_b * (a @ b) + bias)``, computed in float32 and rounded once. A scale is
     a number or an array of one float32 element; a scale on the GPU is read there, without waiting. ``bias`` (N,) is
-    bfloat16, float16 or float32. ``activation`` is "relu", "gelu" (the exact one, with erf) or "silu". On Hopper the
-    kernel computes all of it; on Blackwell NumPy does, which takes arrays on the host only.
+    bfloat16, float16 or float32. ``activation`` is "relu", "gelu" (the exact one, with erf) or "silu". The kernel
+    computes all of it; for a level of the Blackwell ladder NumPy does, which takes arrays on the host only.
     ``out`` is an array for the result, which overlaps neither input; it is returned.
     ``device`` is a name or Device (default: the GPU that holds the arrays, else a real GPU if there is one, else
-    ``b200``). ``level`` is the level of the GEMM ladder: on Blackwell 1 to 10 (default 10), on Hopper 1 to 8 (default:
-    the fastest known configuration for these extents), or a configuration of one's own, such as
+    ``b200``). ``level`` is the level of the GEMM ladder: on Blackwell 1 to 10, on Hopper 1 to 8 (default: the
+    fastest known configuration for these extents), or a configuration of one's own, such as
     ``dataclasses.replace(warpwright.kernels.gemm.sm100.LEVELS[3], stages=4)``.
 
-    On Hopper an operand is used in place if its rows or its columns are dense and begin at multiples of 16 bytes: all
-    four layouts. On Blackwell, and for float8, the kernel reads both along K, so a transposed view ``w.T`` of a
-    row-major ``w`` is used in place, and a row-major ``b`` is copied first. Every other operand is copied, as is a
+    An operand is used in place if its rows or its columns are dense and begin at multiples of 16 bytes: all four
+    layouts. Levels of the Blackwell ladder, and Hopper for float8, read both along K, so a transposed view ``w.T`` of
+    a row-major ``w`` is used in place, and a row-major ``b`` is copied first. Every other operand is copied, as is a
     result whose rows cannot begin at multiples of 16 bytes, and a bias of an odd number of elements.
     If M = 0 or N = 0 the result is empty; if K = 0 the sums are zero; NaN and infinity propagate as in IEEE arithmetic.
 
@@ -120,7 +121,7 @@ def describe(
     if out is not None:
         _check_out(views["out"], shape, dtype, views["a"], views["b"])
     target = _device_for(views["a"], views["b"], device)
-    family = plan.family_of(target.spec)
+    family = plan.family_of(target.spec, level)
     _check_float8(views["a"], family, target, level)
     args = epilogue.NONE
     if not (bias is None and activation is None and scale_a is None and scale_b is None):
@@ -172,7 +173,7 @@ def _prepare(
     steps = [views] if len(target.shape) == 2 else list(_steps(views, family.batches))
     first, spec, on_gpu = steps[0], call.device.spec, isinstance(target, DeviceArray)
     layouts = geometry(first["a"]), geometry(first["b"]), geometry(first["d"])
-    tuned = measurements.choices(spec.name, left.itemsize) if spec.arch == "sm_90a" and level is None else ()
+    tuned = measurements.choices(spec.name, left.itemsize) if level is None else ()
     how = args.epilogue if family.epilogue else PLAIN, args.columns, tuned, library is not OTHER
     chosen = plan.choose(*layouts, (major_a, major_b), level, spec.arch, spec.sms, *how)
     values: dict[str, Any] = {"bias": args.bias, "scale_a": args.scale_a, "scale_b": args.scale_b, "alpha": args.alpha}
@@ -329,7 +330,7 @@ def _check_float8(a: View, family: Family, target: Device, level: Level | None) 
             f"matmul: a is {a.dtype}, which the kernels for {target.name} ({target.spec.arch}) do not multiply; "
             "expected bfloat16, float16 or float32, or device='h200'"
         )
-    if a.dtype in FLOAT8 and level is not None:
+    if a.dtype in FLOAT8 and level is not None and not isinstance(level, sm100.Tiling):
         raise UsageError(f"matmul: level={level} for {a.dtype}; the ladder is one of 16-bit types: leave level= out")
 
 

@@ -16,29 +16,36 @@ import numpy as np
 from warpwright import targets, types
 from warpwright.arrays.device import dense_strides
 from warpwright.errors import UsageError
-from warpwright.kernels.gemm import PLAIN, sm90, sm100
+from warpwright.kernels.gemm import PLAIN, sm90, sm100, sm120
 from warpwright.kernels.gemm.epilogue import Epilogue
+from warpwright.kernels.gemm.slices import add_slices, sum_grid
+from warpwright.kernels.gemm.sm90.estimate import Problem, has_whole_panels
+from warpwright.lang import Kernel
 from warpwright.ops.binding import MAP_BYTES, Geometry, Launch, Plan, Stride
 from warpwright.ops.matmul import measurements
 
 __all__ = [
-    "DEFAULT_LEVEL",
+    "CONFIGS",
     "FLOAT8",
     "LADDERS",
     "PLAIN",
     "SCRATCH",
+    "Config",
     "Family",
+    "LadderConfig",
     "Level",
     "choose",
     "family_of",
+    "kernels_for",
     "plan_sm90",
     "plan_sm100",
+    "plan_sm120",
+    "plan_tiling",
     "round_up",
 ]
 
-DEFAULT_LEVEL = 10
 MATRIX = 2
-SLICE_STEP = 16
+ROW_BYTES = 128  # of K in an atom of a stage
 SCRATCH = "parts"  # the partial sums of slices of K
 EPILOGUE = "bias", "scale_a", "scale_b", "alpha"
 
@@ -47,10 +54,17 @@ FLOAT8 = (np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2))
 
 Shape = tuple[int, ...]
 Majors = tuple[str, str]
-Level = int | sm90.Config | sm100.Config
+LadderConfig = sm90.Config | sm100.Config | sm120.Config
+Config = LadderConfig | sm100.Tiling
+Level = int | Config
 
 
-LADDERS: dict[str, Mapping[int, sm90.Config | sm100.Config]] = {"sm_100a": sm100.LEVELS, "sm_90a": sm90.LEVELS}
+LADDERS: dict[str, Mapping[int, LadderConfig]] = {
+    "sm_100a": sm100.LEVELS,
+    "sm_90a": sm90.LEVELS,
+    "sm_120a": sm120.LEVELS,
+}
+CONFIGS: dict[str, Any] = {"sm_100a": sm100.Config | sm100.Tiling, "sm_90a": sm90.Config, "sm_120a": sm120.Config}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +79,37 @@ class Family:
     epilogue: bool
 
 
+LADDER = Family(dict.fromkeys((BFLOAT16, FLOAT16), ("k",)), gaps=False, batches=False, epilogue=False)
+IN_REGISTERS = Family(
+    dict.fromkeys((BFLOAT16, FLOAT16), ("k", "mn")) | dict.fromkeys(FLOAT8, ("k",)),
+    gaps=True,
+    batches=True,
+    epilogue=True,
+)
 FAMILIES = {
-    "sm_100a": Family(dict.fromkeys((BFLOAT16, FLOAT16), ("k",)), gaps=False, batches=False, epilogue=False),
-    "sm_90a": Family(
-        dict.fromkeys((BFLOAT16, FLOAT16), ("k", "mn")) | dict.fromkeys(FLOAT8, ("k",)),
-        gaps=True,
-        batches=True,
-        epilogue=True,
-    ),
+    "sm_100a": Family(dict.fromkeys((BFLOAT16, FLOAT16, *FLOAT8), ("k", "mn")), gaps=True, batches=True, epilogue=True),
+    "sm_90a": IN_REGISTERS,
+    "sm_120a": IN_REGISTERS,
 }
 
 
-def family_of(spec: targets.Device) -> Family:
-    """Returns the kernels for a device. Raises UsageError for a target without any."""
-    found = FAMILIES.get(targets.kernels_of(spec.arch))
+def kernels_for(arch: str, level: Level | None) -> str:
+    """Returns the target whose kernels compute a call on ``arch``: its own, or by a mma.sync configuration sm_120a's,
+    which any target with TMA runs."""
+    return "sm_120a" if isinstance(level, sm120.Config) else targets.kernels_of(arch)
+
+
+def family_of(spec: targets.Device, level: Level | None = None) -> Family:
+    """Returns the kernels for a device: the default ones, or those of the ladder's ``level``, which on Blackwell take
+    less. Raises UsageError for a target without any."""
+    family = kernels_for(spec.arch, level)
+    if family == "sm_100a" and isinstance(level, int | sm100.Config):
+        return LADDER
+    found = FAMILIES.get(family)
     if found is None:
         raise UsageError(
-            f"matmul has no kernel for {spec.name} ({spec.arch}); expected device='b200', 'gb200', 'h200' or 'cuda'"
+            f"matmul has no kernel for {spec.name} ({spec.arch}); expected device='b200', 'gb200', 'h200', 'rtx5090' "
+            "or 'cuda'"
         )
     return found
 
@@ -106,26 +134,89 @@ def choose(
     K is cut into slices only for single matrices, and only if ``scratch`` memory can be allocated.
     """
     (m, k), (n, _) = extents(a, majors[0]), extents(b, majors[1])
-    if targets.kernels_of(arch) == "sm_100a":
-        if isinstance(level, sm90.Config):
-            raise _foreign_config("sm90", "sm100")
-        config = sm100.config_for(DEFAULT_LEVEL if level is None else level, m, n, sms)
-        return plan_sm100(config, a, b, d, sms, arch)
-    if isinstance(level, sm100.Config):
-        raise _foreign_config("sm100", "sm90")
-    if level is not None:
-        return plan_sm90(sm90.config_of(level), a, b, d, majors, sms, epilogue, columns)
+    family = kernels_for(arch, level)
+    if not isinstance(level, int | None | CONFIGS[family]):
+        raise _foreign_config(level, family)
     matrix = len(d[0]) == MATRIX
     batches, slices = 1 if matrix else d[0][0], scratch and matrix
-    found = sm90.choose(m, n, k, a[2].itemsize, batches=batches, majors=majors, sms=sms, tuned=tuned, slices=slices)
+    if family == "sm_100a":
+        if isinstance(level, int | sm100.Config):
+            return plan_sm100(sm100.config_for(level, m, n, sms), a, b, d, sms, arch)
+        problem = sm100.Problem(m, n, k, a[2].itemsize, batches, majors)
+        tiling = level if isinstance(level, sm100.Tiling) else None
+        tiling = tiling or sm100.choose(problem, sms=sms, slices=slices, tuned=tuned)
+        return plan_tiling(tiling, a, b, d, majors, sms, arch, epilogue, columns)
+    how: dict[str, Any] = {"batches": batches, "majors": majors, "sms": sms, "tuned": tuned, "slices": slices}
+    if family == "sm_120a":
+        mma_sync = sm120.choose(m, n, k, a[2].itemsize, **how) if level is None else sm120.config_of(level)
+        return plan_sm120(mma_sync, a, b, d, majors, sms, arch, epilogue, columns)
+    found = sm90.choose(m, n, k, a[2].itemsize, **how) if level is None else sm90.config_of(level)
     return plan_sm90(found, a, b, d, majors, sms, epilogue, columns)
 
 
-def _foreign_config(given: str, expected: str) -> UsageError:
+def _foreign_config(given: Any, family: str) -> UsageError:
+    module, expected = type(given).__module__.split(".")[3], family.replace("_", "").rstrip("a")
     return UsageError(
-        f"matmul: given a Config of kernels.gemm.{given} as level=; expected a level, or a Config of "
+        f"matmul: given a Config of kernels.gemm.{module} as level=; expected a level, or a Config of "
         f"warpwright.kernels.gemm.{expected} for this device"
     )
+
+
+def plan_tiling(
+    config: sm100.Tiling,
+    a: Geometry,
+    b: Geometry,
+    d: Geometry,
+    majors: Majors,
+    sms: int,
+    arch: str,
+    epilogue: Epilogue = PLAIN,
+    columns: int = 0,
+) -> Plan:
+    """Returns the plan of ``config`` for ``arch``: one launch, or two if K is cut into slices."""
+    (m, k), (n, _), size = extents(a, majors[0]), extents(b, majors[1]), a[2].itemsize
+    out = d if config.slices == 1 else parts_of(config.slices, d)
+    batches = out[0][0] if len(out[0]) > MATRIX else 1
+    problem = sm100.Problem(m, n, k, size, 1 if config.slices > 1 else batches, majors)
+    grid = sm100.grid_of(config, problem, sms), 1, 1
+    order, shapes = ("ab", (m, n)) if not config.swapped else ("ba", (n, m))
+    each = dict(zip("abd", (a, b, out) if order == "ab" else (b, a, out), strict=True))
+    rows = config.tile[0] * config.ctas, config.tile[1]
+    tiles = [-(-extent // tile) for extent, tile in zip(shapes, rows, strict=True)]
+    dtype, b_dtype, of_out = (types.of_dtype(layout[2]) for layout in each.values())
+    kernel = sm100.kernel_of(config).trace(
+        arch,
+        batched="".join(name for name, (shape, *_) in each.items() if len(shape) > MATRIX),
+        majors=majors if order == "ab" else majors[::-1],
+        dtype=dtype,
+        b_dtype=b_dtype,
+        out=of_out,
+        epilogue=epilogue if config.slices == 1 else PLAIN,
+    )
+    blocks = -(-k * size // (ROW_BYTES * config.depth))
+    arguments = (*order, SCRATCH if config.slices > 1 else "d", *tiles, blocks, batches, columns, *EPILOGUE)
+    launches = Launch(kernel, grid, arguments), *add_launch(config.slices, out, d, arch, epilogue, columns)
+    scratch = {SCRATCH: out[0]} if config.slices > 1 else {}
+    return Plan(launches, config, scratch=scratch, l2_promotion=sm100.L2_PROMOTION)
+
+
+def parts_of(slices: int, d: Geometry) -> Geometry:
+    """Returns the layout of the partial sums of D."""
+    shape = slices, d[0][0], round_up(d[0][1])
+    return shape, dense_strides(shape, FLOAT32.itemsize), FLOAT32
+
+
+def add_launch(
+    slices: int, parts: Geometry, d: Geometry, arch: str, epilogue: Epilogue, columns: int
+) -> tuple[Launch, ...]:
+    """Returns the launch that adds the partial sums to D; none for one slice."""
+    if slices == 1:
+        return ()
+    add = add_slices.trace(arch, slices=slices, out=types.of_dtype(d[2]), epilogue=epilogue)
+    width = parts[0][-1]
+    sizes = *d[0], width, Stride("d", 0)
+    grid = sum_grid(d[0][0], width), 1, 1
+    return (Launch(add, grid, (SCRATCH, "d", *sizes, columns, *EPILOGUE), dependent=True),)
 
 
 def plan_sm100(config: sm100.Config, a: Geometry, b: Geometry, d: Geometry, sms: int, arch: str) -> Plan:
@@ -147,22 +238,60 @@ def plan_sm90(
     epilogue: Epilogue = PLAIN,
     columns: int = 0,
 ) -> Plan:
-    """Returns the plan of ``config``: one launch, or two if K is cut into slices, whose partial sums the second adds.
+    """Returns the plan of ``config`` for sm_90a: one launch, or two if K is cut into slices."""
+    config = sm90.fit_slices(config, extents(a, majors[0])[1], a[2].itemsize)
+    return _plan(config, sm90.kernel_of(config), "sm_90a", a, b, d, majors, sms, epilogue, columns)
+
+
+def plan_sm120(
+    config: sm120.Config,
+    a: Geometry,
+    b: Geometry,
+    d: Geometry,
+    majors: Majors,
+    sms: int,
+    arch: str = "sm_120a",
+    epilogue: Epilogue = PLAIN,
+    columns: int = 0,
+) -> Plan:
+    """Returns the plan of ``config`` for ``arch``: one launch, or two if K is cut into slices."""
+    (m, k), (n, _), size = extents(a, majors[0]), extents(b, majors[1]), a[2].itemsize
+    if not has_whole_panels(config, Problem(m, n, k, size, 1, majors)):
+        name, letter = ("A", "M") if majors[0] == "mn" else ("B", "N")
+        raise UsageError(
+            f"matmul: given a configuration of {config.tile[0]} × {config.tile[1]} tiles for an {name} that is dense "
+            f"along {letter}; expected tiles of multiples of 64: leave level= out, or pass a copy that is dense along K"
+        )
+    config = sm90.fit_slices(config, k, size)
+    return _plan(config, sm120.kernel_of(config), arch, a, b, d, majors, sms * config.ctas, epilogue, columns)
+
+
+def _plan(
+    config: sm90.Config | sm120.Config,
+    kernel: Kernel,
+    arch: str,
+    a: Geometry,
+    b: Geometry,
+    d: Geometry,
+    majors: Majors,
+    places: int,
+    epilogue: Epilogue,
+    columns: int,
+) -> Plan:
+    """Returns the plan of a kernel with its sums in registers: one launch, or two if K is cut into slices, whose
+    partial sums the second adds. At most ``places`` CTAs run at once.
 
     Beyond the end of an operand its tensor map reads zeros.
     """
     (m, k), (n, _), size = extents(a, majors[0]), extents(b, majors[1]), a[2].itemsize
-    config = sm90.fit_slices(config, k, size)
-    slices, out = config.slices, d
-    if slices > 1:
-        shape = slices, d[0][0], round_up(d[0][1])
-        out = shape, dense_strides(shape, FLOAT32.itemsize), FLOAT32
+    slices = config.slices
+    out = d if slices == 1 else parts_of(slices, d)
     each = {"a": a, "b": b, "d": out}
     batched = "".join(name for name, (shape, *_) in each.items() if len(shape) > MATRIX)
     found = sm90.plan_gemm(
         config,
         *(round_up(extent, size) for extent in (m, n, k)),
-        sms=sms,
+        sms=places,
         majors=majors,
         in_bytes=size,
         out_bytes=out[2].itemsize,
@@ -170,19 +299,13 @@ def plan_sm90(
     )
     dtype, b_dtype, of_out = (types.of_dtype(layout[2]) for layout in each.values())
     at_once = epilogue if slices == 1 else PLAIN
-    kernel = sm90.kernel_of(config).trace(
-        batched=batched, majors=majors, dtype=dtype, b_dtype=b_dtype, out=of_out, epilogue=at_once
+    traced = kernel.trace(
+        arch, batched=batched, majors=majors, dtype=dtype, b_dtype=b_dtype, out=of_out, epilogue=at_once
     )
-    end = columns, *EPILOGUE
-    launches = [Launch(kernel, found.grid, ("a", "b", SCRATCH if slices > 1 else "d", *found.tiles, *end))]
-    if slices == 1:
-        return Plan(tuple(launches), config, l2_promotion=sm90.L2_PROMOTION)
-    add = sm90.add_slices.trace(slices=slices, out=types.of_dtype(d[2]), epilogue=epilogue)
-    width = out[0][-1]
-    sizes = *d[0], width, Stride("d", 0)
-    grid = sm90.sum_grid(d[0][0], width), 1, 1
-    launches.append(Launch(add, grid, (SCRATCH, "d", *sizes, *end), dependent=True))
-    return Plan(tuple(launches), config, scratch={SCRATCH: out[0]}, l2_promotion=sm90.L2_PROMOTION)
+    arguments = ("a", "b", SCRATCH if slices > 1 else "d", *found.tiles, columns, *EPILOGUE)
+    launches = Launch(traced, found.grid, arguments), *add_launch(slices, out, d, arch, epilogue, columns)
+    scratch = {SCRATCH: out[0]} if slices > 1 else {}
+    return Plan(launches, config, scratch=scratch, l2_promotion=sm90.L2_PROMOTION)
 
 
 def extents(operand: Geometry, major: str) -> Shape:

@@ -25,16 +25,16 @@ from warpwright import cuda
 from warpwright.arrays.device import DeviceArray, dense_strides
 from warpwright.cuda.driver import call, require
 from warpwright.cuda.memory import Transfers
-from warpwright.kernels.gemm import sm90, sm100
+from warpwright.kernels.gemm import sm100, sm120
 from warpwright.ops import binding
 from warpwright.ops.matmul import plan
+from warpwright.ops.matmul.plan import Config
 from warpwright.report.verdict import Verdict, judge
 
 __all__ = ["NAN_BYTE", "PEER", "Trial", "Trials", "measure", "tensor_at", "torch_of"]
 
 Array = NDArray[Any]
 Run = Callable[[], object]
-Config = sm90.Config | sm100.Config
 
 PEER = "torch"
 BFLOAT16, FLOAT32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
@@ -147,9 +147,14 @@ def run_of(config: Config, problem: Problem, memory: contextlib.ExitStack) -> Ru
 def plan_of(config: Config, problem: Problem) -> binding.Plan:
     """Returns the plan of ``config``."""
     a, b, d = (binding.geometry(array) for array in problem.arrays.values())
+    sms, arch = problem.device.spec.sms, problem.device.spec.arch
+    if isinstance(config, sm100.Tiling):
+        return plan.plan_tiling(config, a, b, d, ("k", "k"), sms, arch)
     if isinstance(config, sm100.Config):
-        return plan.plan_sm100(config, a, b, d, problem.device.spec.sms, problem.device.spec.arch)
-    return plan.plan_sm90(config, a, b, d, ("k", "k"), problem.device.spec.sms)
+        return plan.plan_sm100(config, a, b, d, sms, arch)
+    if isinstance(config, sm120.Config):
+        return plan.plan_sm120(config, a, b, d, ("k", "k"), sms, arch)
+    return plan.plan_sm90(config, a, b, d, ("k", "k"), sms)
 
 
 def verify(run: Run, problem: Problem, known: dict[bytes, Verdict]) -> Verdict:

@@ -96,11 +96,13 @@ class Mma:
 
 
 class WarpMma(NamedTuple):
-    """An mma.sync: flops, and the names of the first registers of C and D."""
+    """An mma.sync: flops, the names of the first registers of C and D, and the type of A, "" for 16-bit floats of
+    wmma."""
 
     flops: int
     c: str
     d: str
+    type: str = ""
 
 
 @dataclass(slots=True)
@@ -348,7 +350,7 @@ def _wgmma(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, 
 def _warp_mma(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
     m, n, k = extents_of(inst["shape"])
     d, c = (next(iter(registers_of(inst.operand(name))), None) for name in ("d", "c"))
-    what = WarpMma(2 * m * n * k, c.name if c else "", d.name if d else "")
+    what = WarpMma(2 * m * n * k, c.name if c else "", d.name if d else "", inst["atype"])
     return {"kind": "warp_mma", "what": what}
 
 

@@ -129,7 +129,7 @@ def start_warp_mma(replay: Replay, warp: Warp, step: Step, now: float) -> float:
     timing = replay.timing
     mma: WarpMma = step.what
     units = replay.units.warp_tensor[warp.rank]
-    cycles = mma.flops / MMA_FLOPS * timing.slots["mma"]
+    cycles = mma.flops / MMA_FLOPS * timing.slots["mma"] / timing.mma_rates.get(mma.type, 1.0)
     end = units[warp.number % len(units)].take(now, cycles)
     warp.sums[mma.d] = warp.ready[step.inst] = end - cycles + timing.latency["mma"]
     replay.units.tensor[warp.rank].busy += cycles / len(units)

@@ -22,10 +22,8 @@ SMS = 2  # so that a CTA takes several parts
 def launch_of(problem: Problem, *arrays: Any) -> tuple[Any, tuple[int, int, int], list[Any]]:
     """Returns kernel, grid and arguments for q, k, v, o and the log-sum-exp."""
     found = plan(problem, sms=SMS)
-    boxes = (found.q_box, found.kv_box, found.kv_box, found.o_box)
-    maps = [ww.TensorMap(array, box, swizzle=128) for array, box in zip(arrays[:4], boxes, strict=True)]
     kernel = kernel_of(found.config).configure(bounds=found.bounds, dtype=of_dtype(problem.dtype))
-    return kernel, found.grid, [*maps, arrays[4], *found.scalars]
+    return kernel, found.grid, [*arrays, *found.scalars]
 
 
 def run_attention(problem: Problem, q: Any, k: Any, v: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -50,10 +48,20 @@ def run_attention(problem: Problem, q: Any, k: Any, v: Any) -> tuple[np.ndarray,
         Problem(1, 3, 1, 129, 127, 128, dtype=np.float16),
         Problem(1, 2, 1, 300, 400, 256, causal=True),
         Problem(1, 2, 1, 127, 128, 192, causal=True),
+        Problem(2, 2, 1, 300, 400, 96, causal=True, dtype=np.float16),
+        Problem(1, 2, 1, 130, 260, 88, window=(100, 20)),
+        Problem(1, 2, 1, 200, 300, 160, window=(50, None), dtype=np.float16),
     ],
     ids=lambda p: f"{p.head_dim}-{p.q_len}x{p.kv_len}{'-causal' * p.causal}{'-window' * bool(p.window)}",
 )
 def test_numbers(problem) -> None:
+    given = normal_qkv(problem)
+    verify(problem, given, run_attention(problem, *given))
+
+
+@pytest.mark.parametrize("window", [(2**31, 2**31), (2**40, 0), (None, 2**33)])
+def test_a_window_wider_than_any_distance_hides_nothing_more(window) -> None:
+    problem = Problem(1, 1, 1, 140, 200, 64, window=window)
     given = normal_qkv(problem)
     verify(problem, given, run_attention(problem, *given))
 

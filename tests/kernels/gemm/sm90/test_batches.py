@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tests.kernels.helpers import BF16, normal
-from warpwright.kernels.gemm.sm90 import CONFIGS, LEVELS, Config, add_slices, kernel_of, plan_gemm, sum_grid
+from warpwright.kernels.gemm.slices import add_slices, sum_grid
+from warpwright.kernels.gemm.sm90 import CONFIGS, LEVELS, Config, kernel_of, plan_gemm
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.report.verdict import judge
 from warpwright.run.launch import launch, load_ptx

@@ -9,13 +9,13 @@ import pytest
 from tests.lang.ops.emission import instructions
 from warpwright.errors import UsageError
 from warpwright.kernels.gemm import Epilogue
+from warpwright.kernels.gemm.slices import add_slices
 from warpwright.kernels.gemm.sm90 import (
     CONFIGS,
     FACTS,
     FP8_FACTS,
     LEVELS,
     Config,
-    add_slices,
     choose,
     config_of,
     kernel_of,

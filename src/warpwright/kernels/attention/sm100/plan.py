@@ -6,10 +6,10 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from warpwright.kernels.attention.problem import PANEL, Problem
-from warpwright.kernels.attention.sm90.plan import WARPGROUP
+from warpwright.kernels.attention.problem import Problem
+from warpwright.kernels.attention.sm90.plan import WARPGROUP, launch_of_packed
 
-__all__ = ["CONFIGS", "KEYS", "ROWS", "Config", "Plan", "plan"]
+__all__ = ["CONFIGS", "KEYS", "ROWS", "Config", "Plan", "choose", "plan", "plan_varlen"]
 
 ROWS, KEYS = 128, 128  # of a tile of queries (the lanes of tensor memory), and of a key block (N of one MMA)
 CONTROL_BYTES = 1024
@@ -20,9 +20,10 @@ WARP_ROWS = 32
 class Config:
     """One configuration of `warpwright.kernels.attention.sm100.kernel.attention`.
 
-    A CTA has ``tiles`` tiles of 128 queries in flight, each with a softmax warpgroup: during the softmax of one tile
-    the tensor cores work for the other. ``stages`` are blocks of 128 keys or values in shared memory. A row max is
-    updated only when it grows by more than ``lazy`` powers of two.
+    ``head_dim`` is that of the tiles, a multiple of 32; arrays may have fewer columns. A CTA has ``tiles`` tiles of 128
+    queries in flight, each with a softmax warpgroup: during the softmax of one tile the tensor cores work for the
+    other. ``stages`` are blocks of 128 keys or values in shared memory. A row max is updated only when it grows by more
+    than ``lazy`` powers of two.
     """
 
     head_dim: int = 128
@@ -51,12 +52,19 @@ class Config:
         return {**asdict(self), "threads": self.threads}
 
 
-# O of 256 columns leaves room for one tile in the 512 columns of tensor memory.
+# O of 192 or 256 columns leaves room for one tile in the 512 columns of tensor memory.
 CONFIGS = {
     64: Config(64, stages=8),
+    96: Config(96, stages=6),
     128: Config(128),
+    192: Config(192, tiles=1, stages=3),
     256: Config(256, tiles=1, stages=2),
 }
+
+
+def choose(problem: Problem) -> Config:
+    """Returns the configuration for the head dimension of ``problem``."""
+    return next(config for width, config in CONFIGS.items() if width >= problem.head_dim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,40 +72,30 @@ class Plan:
     """One launch of ``kernel_of(config)`` configured with ``bounds`` and ``dtype``.
 
     Arguments in order: maps of q, k, v and o, each of an array (batch, heads, rows, head_dim) of any strides with dense
-    rows, in boxes ``q_box``, ``kv_box``, ``kv_box`` and ``o_box`` with a swizzle of 128 bytes; the address of the
-    log-sum-exp (batch, heads, q_len) of float32, or 0; then ``scalars``.
+    rows, in the boxes that the traced kernel names; the address of the log-sum-exp (batch, heads, q_len) of float32, or
+    0; then ``scalars``.
     """
 
     config: Config
     bounds: tuple[bool, bool]
     grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    smem: int
-    q_box: tuple[int, int, int, int]
-    kv_box: tuple[int, int, int, int]
-    o_box: tuple[int, int, int, int]
     scalars: tuple[int | float, ...]
 
 
 def plan(problem: Problem, *, sms: int, config: Config | None = None) -> Plan:
     """Returns the launch for ``problem`` on a device of ``sms`` SMs, by ``config`` or that of its head dimension."""
-    found = config or CONFIGS[problem.padded_dim]
-    parts = -(-problem.q_len // (found.tiles * ROWS))
+    found = config or choose(problem)
+    parts, anywhere = -(-problem.q_len // (found.tiles * ROWS)), problem.q_len + problem.kv_len
     total = parts * problem.heads * problem.batch
     return Plan(
         config=found,
         bounds=(problem.left is not None, problem.right is not None),
         grid=(min(sms, total), 1, 1),
-        block=(found.threads, 1, 1),
-        smem=found.smem_bytes,
-        q_box=(1, 1, ROWS, PANEL),
-        kv_box=(1, 1, KEYS, PANEL),
-        o_box=(1, 1, WARP_ROWS, PANEL),
         scalars=(
             problem.q_len,
             problem.kv_len,
-            problem.offset - (problem.left or 0),
-            problem.offset + (problem.right or 0) + 1,
+            problem.offset - min(problem.left or 0, anywhere),
+            problem.offset + min(problem.right or 0, anywhere) + 1,
             problem.heads,
             problem.group,
             parts,
@@ -105,3 +103,9 @@ def plan(problem: Problem, *, sms: int, config: Config | None = None) -> Plan:
             problem.factor * math.log2(math.e),
         ),
     )
+
+
+def plan_varlen(problem: Problem, total_q: int, total_k: int, *, sms: int, config: Config | None = None) -> Plan:
+    """Returns the launch of `sm100.varlen.attention_varlen` for packed sequences, see `sm90.plan.plan_varlen`."""
+    found = config or choose(problem)
+    return Plan(found, *launch_of_packed(problem, total_q, total_k, sms, found.tile[0]))

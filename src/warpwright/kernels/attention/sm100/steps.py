@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from warpwright.kernels.attention.sm90.steps import load_when_empty, panel
 from warpwright.kernels.attention.sm100.plan import KEYS, ROWS, Config
 from warpwright.kernels.tiles import WARPS, pack_neighbours
 from warpwright.lang import (
@@ -15,23 +16,28 @@ from warpwright.lang import (
     b32,
     elect_one,
     f32,
+    loop,
     s32,
     select,
     smem,
     st,
     tcgen05,
+    tma,
     tmem,
     warp,
 )
-from warpwright.lang.ring import Slot
+from warpwright.lang.ring import Cursor, Slot
 from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
 __all__ = [
+    "COLUMNS",
     "Rings",
+    "arrive_on_empty",
     "fence_and_arrive",
     "issue_scores",
     "issue_values",
+    "load_part_when_empty",
     "load_scores",
     "receive_when_full",
     "rescale",
@@ -58,10 +64,16 @@ class Rings:
     rows: list[Ring]
     scores: list[tmem.TmemTile]
 
+    @property
+    def all(self) -> tuple[Ring, ...]:
+        """Every ring."""
+        return (self.qs, self.kv, *self.ss, *self.sums, *self.rows)
+
     @staticmethod
     def of(config: Config, dtype: type[Scalar]) -> Rings:
         """Returns the rings of a CTA."""
-        queries, block = (smem.tile(dtype, (rows, config.head_dim), swizzle=128) for rows in (ROWS, KEYS))
+        swizzle = panel(config.head_dim) * dtype.nbytes
+        queries, block = (smem.tile(dtype, (rows, config.head_dim), swizzle=swizzle) for rows in (ROWS, KEYS))
         qs = Ring(config.tiles, full=1, empty=WARPS, name="q", q=queries)
         kv = Ring(config.stages, full=1, empty=1, name="kv", kv=block)
         rings = Rings(qs, kv, [], [], [], [tmem.tile(f32, (ROWS, KEYS)) for _ in range(config.tiles)])
@@ -72,6 +84,28 @@ class Rings:
             value = smem.tile(f32, (1, ROWS))
             rings.rows.append(Ring(1, full=WARPS, empty=WARPS, name=f"row_{name}", value=value))
         return rings
+
+
+def load_part_when_empty(
+    cursors: tuple[Cursor, Cursor],
+    maps: tuple[tma.Map[Scalar], tma.Map[Scalar], tma.Map[Scalar]],
+    queries: tuple[Any, ...],
+    keys: tuple[Any, ...],
+    blocks: Any,
+) -> None:
+    """Load a part as its slots of Q and of K and V become empty: the tiles of Q, then ``blocks`` blocks of K, each
+    ahead of V of the block before, from right to left.
+
+    ``queries`` are the coordinates of the part's first query, ``keys`` those of the last block's first key.
+    """
+    (to_q, to_kv), (q, k, v), (*of, last) = cursors, maps, keys
+    for tile in range(to_q.ring.stages):
+        load_when_empty(to_q, "q", q, *queries[:-1], queries[-1] + tile * ROWS)
+    load_when_empty(to_kv, "kv", k, *of, last)
+    for step in loop(1, blocks):
+        load_when_empty(to_kv, "kv", v, *of, last - (step - 1) * KEYS)
+        load_when_empty(to_kv, "kv", k, *of, last - step * KEYS)
+    load_when_empty(to_kv, "kv", v, *of, last - (blocks - 1) * KEYS)
 
 
 def issue_scores(result: tmem.TmemTile, queries: Tile, keys: Tile) -> None:
@@ -95,6 +129,16 @@ def visible_columns(block: Any, low: Any, high: Any) -> Callable[[int], Any]:
         return lambda column: stop > column
     start = (low - block).to(s32)
     return lambda column: (stop > column) & (start <= column)
+
+
+def arrive_on_empty(empty: Any, alone: bool) -> None:
+    """Arrive once on the empty barrier of an item that a thread ``alone`` or all lanes of a warp have read."""
+    if alone:
+        empty.arrive()
+        return
+    warp.sync()
+    with If(elect_one()):
+        empty.arrive()
 
 
 def fence_and_arrive(barrier: Any) -> None:

@@ -7,6 +7,7 @@ for each other. `attention_cp_async` is the same without TMA. sm_120a has no wgm
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from warpwright.kernels.attention.sm90.steps import init_barriers
 from warpwright.kernels.attention.sm120.plan import CONFIGS, CP_ASYNC, Config
@@ -16,19 +17,20 @@ from warpwright.kernels.attention.sm120.steps import (
     INFINITY,
     LANES,
     PANEL_BYTES,
-    Blocks,
     CpAsyncCopies,
     Mask,
     TmaCopies,
     accumulate_values,
     apply_mask,
     compute_scores,
+    lse_of_head,
     online_softmax,
     pack_weights,
     reduce_quad,
     store_output,
     write_lse,
 )
+from warpwright.kernels.tiles import Blocks
 from warpwright.lang import (
     Expr,
     Global,
@@ -59,7 +61,7 @@ from warpwright.lang import (
 )
 from warpwright.types import Scalar
 
-__all__ = ["attention", "attention_cp_async", "kernel_of"]
+__all__ = ["attention", "attention_cp_async", "forward", "kernel_of"]
 
 
 @kernel("sm_120a", threads=288)
@@ -89,9 +91,10 @@ def attention(
     compute   producers-  rings -> registers -> `q` -> O          q_full, k.full, v.full  k.empty, v.empty
     """
     head, batch = ctaid.y, ctaid.z
-    heads = {"q": (batch, head), "k": (batch, head // group), "v": (batch, head // group)}
+    heads = {"q": (batch, head), "o": (batch, head), "k": (batch, head // group), "v": (batch, head // group)}
     source = TmaCopies({"q": q, "k": k, "v": v, "o": o}, heads)
-    forward(source, Mask(q_len, kv_len, left, right), lse, factor, config, dtype)
+    mask = Mask(q_len, kv_len, left, right)
+    forward(source, mask, top_of_tile(config), lse_of_head(lse, mask), factor, config, dtype)
 
 
 @kernel("sm_120a", threads=384)
@@ -141,13 +144,25 @@ def attention_cp_async(
     }
     pitches, extents = {"q": q_row, "k": k_row, "v": v_row, "o": o_row}, {"q": q_len, "k": kv_len, "v": kv_len}
     source = CpAsyncCopies(rows, pitches, extents, columns, tid.x, config.producers * LANES)
-    forward(source, Mask(q_len, kv_len, left, right), lse, factor, config, dtype)
+    mask = Mask(q_len, kv_len, left, right)
+    forward(source, mask, top_of_tile(config), lse_of_head(lse, mask), factor, config, dtype)
+
+
+def top_of_tile(config: Config) -> Any:
+    """Returns the first row of this CTA's tile of Q; the last tile is that of the first CTA."""
+    return ((nctaid.x - 1 - ctaid.x) * config.tile[0]).to(s32)
 
 
 def forward(
-    source: TmaCopies | CpAsyncCopies, mask: Mask, lse: Expr, factor: Expr, config: Config, dtype: type[Scalar]
+    source: TmaCopies | CpAsyncCopies,
+    mask: Mask,
+    top: Any,
+    lse: Expr,
+    factor: Expr,
+    config: Config,
+    dtype: type[Scalar],
 ) -> None:
-    """Compute the rows of one tile of Q, with copies by ``source``."""
+    """Compute the rows of Q from ``top`` on, with copies by ``source``; ``lse`` is as in `write_row_lse`."""
     (tile_q, tile_kv), producers, consumers = config.tile, config.producers, config.consumers
     q, q_full = smem.tile(dtype, (tile_q, config.head_dim), swizzle=128), mbarrier(source.arrivals, name="q_full")
     block = smem.tile(dtype, (tile_kv, config.head_dim), swizzle=128)
@@ -155,7 +170,6 @@ def forward(
     values = Ring(config.stages, full=source.arrivals, empty=consumers, name="v", tile=block)
     init_barriers((q_full, keys, values))
     bar.sync()
-    top = ((nctaid.x - 1 - ctaid.x) * tile_q).to(s32)
     first, stop = mask.blocks(top, tile_q, tile_kv)
     rows = tile_q // consumers
 

@@ -9,7 +9,24 @@ from typing import Any, NamedTuple
 from warpwright.errors import UsageError
 from warpwright.kernels.attention.problem import PANEL, Problem
 
-__all__ = ["CONFIGS", "CP_ASYNC", "EARLIER", "OVER", "STEPS", "WIDE", "Config", "Piece", "Plan", "layout", "plan"]
+__all__ = [
+    "CONFIGS",
+    "CP_ASYNC",
+    "EARLIER",
+    "OVER",
+    "STEPS",
+    "UNBOUNDED",
+    "WIDE",
+    "Config",
+    "Piece",
+    "Plan",
+    "VarlenPlan",
+    "bounds_of",
+    "check_grid",
+    "layout",
+    "plan",
+    "plan_varlen",
+]
 
 LANES = 32
 STORE_ROWS = 16
@@ -175,18 +192,57 @@ def plan(problem: Problem, *, tma: bool = True, arch: str = "sm_120a", config: C
             f"attention: given head dimension {problem.head_dim} for a configuration of {found.head_dim}; expected at "
             f"most {found.head_dim}: leave config= out"
         )
-    if max(problem.heads, problem.batch) > MAX_GRID_YZ:
-        raise UsageError(
-            f"attention: given batch={problem.batch} and heads={problem.heads}; expected at most {MAX_GRID_YZ} each; "
-            "split the batch"
-        )
+    check_grid(problem)
     queries, keys = found.tile
-    bounds = [UNBOUNDED if bound is None else min(bound, UNBOUNDED) for bound in (problem.left, problem.right)]
     return Plan(
         config=found,
         grid=(-(-problem.q_len // queries), problem.heads, problem.batch),
         q_box=(1, 1, queries, PANEL),
         kv_box=(1, 1, keys, PANEL),
         o_box=(1, 1, STORE_ROWS, PANEL),
-        scalars=(problem.q_len, problem.kv_len, *bounds, problem.group, problem.factor * math.log2(math.e)),
+        scalars=(problem.q_len, problem.kv_len, *bounds_of(problem), problem.group, problem.factor * math.log2(math.e)),
+    )
+
+
+def check_grid(problem: Problem) -> None:
+    """Raise UsageError for more heads or batches than a grid holds."""
+    if max(problem.heads, problem.batch) > MAX_GRID_YZ:
+        raise UsageError(
+            f"attention: given batch={problem.batch} and heads={problem.heads}; expected at most {MAX_GRID_YZ} each; "
+            "split the batch"
+        )
+
+
+def bounds_of(problem: Problem) -> list[int]:
+    """Returns how many keys to its left and to its right a query sees, `UNBOUNDED` for any number."""
+    return [UNBOUNDED if bound is None else min(bound, UNBOUNDED) for bound in (problem.left, problem.right)]
+
+
+@dataclass(frozen=True, slots=True)
+class VarlenPlan:
+    """One launch of `sm120.varlen.kernel_of(config)` configured with ``bounds`` and ``dtype``.
+
+    Arguments in order: ragged maps of q, k, v and o, each of an array (heads, rows, head_dim); the address of the
+    log-sum-exp (heads, total_q) of float32, or 0; the addresses of ``cu_q`` and ``cu_k``, u32 of one element more than
+    there are sequences; then ``scalars``.
+    """
+
+    config: Config
+    bounds: tuple[bool, bool]
+    grid: tuple[int, int, int]
+    scalars: tuple[int | float, ...]
+
+
+def plan_varlen(problem: Problem, total_q: int, total_k: int, *, sms: int, config: Config | None = None) -> VarlenPlan:
+    """Returns the launch for ``problem.batch`` packed sequences of ``total_q`` queries and ``total_k`` keys in all.
+
+    The grid has a CTA for each tile that sequences of any lengths may have; it does not depend on ``sms``.
+    """
+    dense = plan(replace(problem, batch=1), config=config)
+    tiles = total_q // dense.config.tile[0] + problem.batch
+    return VarlenPlan(
+        config=dense.config,
+        bounds=(problem.left is not None, problem.right is not None),
+        grid=(tiles, problem.heads, 1),
+        scalars=(problem.batch, total_q, total_k, *dense.scalars[2:]),
     )

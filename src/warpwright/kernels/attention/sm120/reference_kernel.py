@@ -199,7 +199,9 @@ def tma_copies(maps: tuple[tma.Map[Scalar], ...], group: Expr) -> TmaCopies:
     """Returns the copies of Q, K, V and O of this CTA's head."""
     head, batch = ctaid.y, ctaid.z
     shared = (batch, head // group)
-    return TmaCopies(dict(zip("qkvo", maps, strict=True)), {"q": (batch, head), "k": shared, "v": shared})
+    return TmaCopies(
+        dict(zip("qkvo", maps, strict=True)), {"q": (batch, head), "k": shared, "v": shared, "o": (batch, head)}
+    )
 
 
 def ring_of(config: Config, dtype: type[Scalar]) -> Ring:

@@ -14,14 +14,14 @@ from warpwright.kernels.attention.sm120.steps import (
     INFINITY,
     LANES,
     PANEL_BYTES,
-    Blocks,
     Mask,
     TmaCopies,
+    lse_of_head,
     multiply,
     right_operands,
     write_row_lse,
 )
-from warpwright.kernels.tiles import PACKED
+from warpwright.kernels.tiles import PACKED, Blocks
 from warpwright.lang import (
     Expr,
     If,
@@ -230,7 +230,9 @@ def write_output(state: SharedState, top: Any, lse: Expr, factor: Expr, mask: Ma
         values = [x * scale for x in ld(state.sums.at(row, warp.lane * wide), vec=wide)]
         words = [pack(PACKED[dtype], *values[i : i + 2]).bitcast(b32) for i in range(0, wide, 2)]
         st(state.q.at(row, warp.lane * wide).cast(b32), *words)
-        write_row_lse(lse, top + row.to(s32), state.row_max[row], total, factor, mask, warp.lane == 0)
+        write_row_lse(
+            lse_of_head(lse, mask), top + row.to(s32), state.row_max[row], total, factor, mask, warp.lane == 0
+        )
 
 
 def sync_and_store_output(state: SharedState, source: TmaCopies, top: Any, mask: Mask, leader: Expr) -> None:

@@ -9,13 +9,12 @@ from typing import Any
 
 from warpwright.kernels.attention.problem import PANEL
 from warpwright.kernels.attention.sm120.plan import LANES
-from warpwright.kernels.tiles import PACKED
+from warpwright.kernels.tiles import PACKED, Blocks
 from warpwright.lang import (
     Expr,
     Global,
     If,
     Pointer,
-    Shared,
     b32,
     cp_async,
     ctaid,
@@ -24,7 +23,6 @@ from warpwright.lang import (
     fence,
     fma,
     ld,
-    ldmatrix,
     lg2,
     max,
     mbarrier,
@@ -46,6 +44,7 @@ from warpwright.lang import (
 )
 from warpwright.lang.fragment import Fragment
 from warpwright.lang.smem import Tile
+from warpwright.layout.tensor_map import RAGGED_ROWS
 from warpwright.types import Scalar
 
 __all__ = [
@@ -54,13 +53,14 @@ __all__ = [
     "LANES",
     "LN_2",
     "PANEL",
-    "Blocks",
     "CpAsyncCopies",
     "Mask",
+    "RaggedCopies",
     "TmaCopies",
     "accumulate_values",
     "apply_mask",
     "compute_scores",
+    "lse_of_head",
     "multiply",
     "online_softmax",
     "pack_left",
@@ -87,8 +87,8 @@ class Mask:
 
     q_len: Expr
     kv_len: Expr
-    left: Expr
-    right: Expr
+    left: Any
+    right: Any
 
     def first(self, row: Any) -> Any:
         """Returns the first key that ``row`` sees."""
@@ -106,10 +106,11 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class TmaCopies:
-    """Copies of Q, K, V and O through tensor maps of four dimensions; one thread issues a copy."""
+    """Copies of Q, K, V and O through tensor maps; ``heads`` are the coordinates of their heads, before the row and the
+    column. One thread issues a copy."""
 
     maps: dict[str, tma.Map[Scalar]]
-    heads: dict[str, tuple[Expr, Expr]]
+    heads: dict[str, tuple[Any, ...]]
     arrivals = 1
     elect = True
 
@@ -122,15 +123,19 @@ class TmaCopies:
         """Issue the loads of rows whose bytes ``full`` expects."""
         for column in range(0, tile.shape[1], PANEL):
             panel = tile[:, column : column + PANEL]
-            tma.load(panel, self.maps[name][(*self.heads[name], row, column)], full)
+            tma.load(panel, self.maps[name][self.place(name, row, column)], full)
 
-    def sync_and_store(self, tile: Tile, row: Any, mask: Mask, leader: Expr) -> None:
-        """Store the 16 rows of O that this warp wrote to ``tile``; commits the group."""
+    def place(self, name: str, row: Any, column: int) -> tuple[Any, ...]:
+        """Returns the coordinates of an element of an array."""
+        return (*self.heads[name], row, column)
+
+    def sync_and_store(self, tile: Tile, row: Any, mask: Mask, leader: Expr, name: str = "o") -> None:
+        """Store the 16 rows of O, or of another result, that this warp wrote to ``tile``; commits the group."""
         fence.proxy_async()
         warp.sync()
         with If(leader):
             for column in range(0, tile.shape[1], PANEL):
-                corner = self.maps["o"][(*self.heads["q"], row, column)]
+                corner = self.maps[name][self.place(name, row, column)]
                 tma.store(corner, tile[:BLOCK, column : column + PANEL])
             tma.commit_group()
 
@@ -138,6 +143,20 @@ class TmaCopies:
         """Wait until the stores have read shared memory."""
         with If(leader):
             tma.wait_group(0, read=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RaggedCopies(TmaCopies):
+    """Copies of the rows of one of several packed sequences, through ragged maps (`layout.tensor_map.ragged`).
+
+    ``heads`` are (R, row after the sequence, head); ``lengths`` are those of the sequence in Q, K and V.
+    """
+
+    lengths: dict[str, Expr]
+
+    def place(self, name: str, row: Any, column: int) -> tuple[Any, ...]:
+        """Returns the coordinates of an element; rows count from the beginning of the sequence."""
+        return (*self.heads[name], row + (RAGGED_ROWS - self.lengths[name].to(s32)), column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,32 +210,6 @@ class CpAsyncCopies:
 
     def wait_stores(self, leader: Expr) -> None:
         """Return at once: the stores are synchronous."""
-
-
-class Blocks:
-    """The ldmatrix addresses of this lane in the 16 × 16 blocks of a swizzled tile, one for each column block.
-
-    ``row`` and ``chunk`` are the row and the group of eight columns of this lane's address in the first block of panel
-    ``panel`` (64 columns). The swizzle permutes 16-byte chunks within eight rows only, so blocks below and in other
-    panels are at constant offsets.
-    """
-
-    def __init__(self, tile: Tile, row: Expr, chunk: Expr, panel: Any = 0) -> None:
-        base, self.start = tile.place.known()
-        self.tile = tile
-        lane = row * PANEL_BYTES + ((chunk ^ (row % CHUNK)) * 16)
-        corner = base + panel * (tile.rows * PANEL_BYTES)
-        self.places = [corner + (lane ^ (2 * BLOCK * step)) for step in range(PANEL // BLOCK)]
-
-    def at(self, row: int, column: int) -> Shared[Any]:
-        """Returns this lane's address in the block that begins at ``row`` and ``column``."""
-        panel, inner = divmod(column, PANEL)
-        below = (panel * self.tile.rows + row) * PANEL_BYTES
-        return Shared(self.tile.dtype, self.places[inner // BLOCK], self.start + below)
-
-    def load(self, row: int, column: int, *, trans: bool = False) -> list[Expr]:
-        """Load a block; returns four registers, alternately of its upper and lower (``trans``: left and right) half."""
-        return ldmatrix(self.at(row, column), 4, trans=trans)
 
 
 def compute_scores(queries: Sequence[Blocks], keys: Blocks, dtype: type[Scalar]) -> list[list[Fragment]]:
@@ -326,9 +319,15 @@ def write_lse(lse: Expr, row: Any, row_max: list[Any], row_sum: list[Any], facto
         write_row_lse(lse, own, row_max[half], row_sum[half], factor, mask, warp.lane % 4 == 0)
 
 
+def lse_of_head(lse: Expr, mask: Mask) -> Any:
+    """Returns the address of the log-sum-exp of this head's first row (0: none), of float32 (batch, heads, q_len) from
+    ``lse`` on."""
+    place = (ctaid.z * nctaid.y + ctaid.y).to(u64) * mask.q_len.to(u64)
+    return select(lse != 0, lse + place * f32.nbytes, 0)
+
+
 def write_row_lse(lse: Expr, row: Any, row_max: Any, row_sum: Any, factor: Expr, mask: Mask, writes: Expr) -> None:
-    """Write the log-sum-exp of a row to ``lse`` (0: none), the address of float32 (batch, heads, q_len)."""
+    """Write the log-sum-exp of a row; ``lse`` is the address of the head's first one (0: none)."""
     value = select(row_sum == 0.0, -INFINITY, (row_max * factor + lg2(row_sum)) * LN_2)
-    place = (ctaid.z * nctaid.y + ctaid.y).to(u64) * mask.q_len.to(u64) + row.to(u64)
     with If((lse != 0) & writes & (row < mask.q_len)):
-        st(Global(f32, lse) + place, value)
+        st(Global(f32, lse) + row.to(u64), value)

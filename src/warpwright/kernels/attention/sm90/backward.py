@@ -242,7 +242,7 @@ def convert(
 
 
 @cache
-def kernels_of(config: BackwardConfig) -> tuple[Kernel, Kernel, Kernel]:
-    """Returns `prepare`, `gradients` and `convert`; configure ``dtype``, and ``bounds`` of `gradients`, on them."""
-    wide = gradients.configure(config=config, threads=config.threads)
+def kernels_of(config: BackwardConfig, bounds: tuple[bool, bool]) -> tuple[Kernel, Kernel, Kernel]:
+    """Returns `prepare`, `gradients` and `convert`; configure ``dtype`` on them."""
+    wide = gradients.configure(config=config, bounds=bounds, threads=config.threads)
     return prepare.configure(config=config), wide, convert.configure(config=config)

@@ -61,20 +61,18 @@ GREATEST_HEAD = HEAD_DIMS[-1]
 
 @dataclass(frozen=True, slots=True)
 class BackwardPlan:
-    """Three launches of `sm90.backward`: `prepare` in ``query_grid``, `gradients` in ``key_grid``, then `convert` in
-    ``query_grid``. ``scalars`` are by the names of their parameters.
+    """Three launches of `sm90.backward` in ``grids``: `prepare`, `gradients`, `convert`. ``scalars`` are by the names
+    of their parameters.
 
     Maps are those of arrays (batch, heads, rows, head_dim) of any strides with dense rows. The launches share float32
-    arrays: the sums of dQ of ``sums_shape``, in the order of fragments; and two of ``stats_shape`` (batch · heads,
-    padded queries), the shifts that are added to scaled scores in base 2 and the mean gradient of each query's weights.
+    arrays, ``scratch``: the ``sums`` of dQ, in the order of fragments; and of (batch · heads, padded queries) the
+    ``shifts`` that are added to scaled scores in base 2, and the ``means``, the mean gradient of each query's weights.
     """
 
     config: BackwardConfig
     bounds: tuple[bool, bool]
-    sums_shape: tuple[int, int]
-    stats_shape: tuple[int, int]
-    query_grid: Dim3
-    key_grid: Dim3
+    scratch: dict[str, tuple[int, int]]
+    grids: tuple[Dim3, Dim3, Dim3]
     scalars: dict[str, int | float]
 
 
@@ -92,13 +90,12 @@ def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardP
     found = config or CONFIGS[head_dim, problem.right is not None]
     queries, keys = found.tile
     tiles, all_heads = -(-problem.q_len // queries), problem.batch * problem.heads
+    stats, by_query = (all_heads, tiles * queries), (tiles, problem.heads, problem.batch)
     return BackwardPlan(
         config=found,
         bounds=(problem.left is not None, problem.right is not None),
-        sums_shape=(all_heads * tiles * found.sum_rows, ROW),
-        stats_shape=(all_heads, tiles * queries),
-        query_grid=(tiles, problem.heads, problem.batch),
-        key_grid=(-(-problem.kv_len // keys), problem.kv_heads, problem.batch),
+        scratch={"sums": (all_heads * tiles * found.sum_rows, ROW), "shifts": stats, "means": stats},
+        grids=(by_query, (-(-problem.kv_len // keys), problem.kv_heads, problem.batch), by_query),
         scalars={
             "q_len": problem.q_len,
             "kv_len": problem.kv_len,

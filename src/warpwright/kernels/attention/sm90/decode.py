@@ -167,7 +167,7 @@ def combine(
     `attention` wrote is visible (PTX ISA 9.1 section 9.7.13.13).
     """
     mask = Mask(kv_len, begin if bounds[0] else None, end if bounds[1] else None, config.keys)
-    tiles = Tiles(total, strips, kv_heads, group, ctas, config.places, mask)
+    tiles = Tiles(total, strips, kv_heads, group, ctas, config.places, mask, config.rows)
     space = Workspace.at(workspace, reserve, ctas, rows, config.head_dim)
     out = Output(o.cast(dtype), (o_batch, o_head, o_row), columns, lse, kv_heads * group, q_len)
     number = (ctaid.x + 1) * total // ctas

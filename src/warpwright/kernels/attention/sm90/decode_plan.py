@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,6 +16,7 @@ __all__ = [
     "AT_ONCE",
     "COMBINE_THREADS",
     "CONFIGS",
+    "MOST",
     "QUAD",
     "Q_STAGES",
     "DecodeConfig",
@@ -46,6 +48,8 @@ class DecodeConfig:
     the parts, else a second launch does.
     """
 
+    rows: ClassVar[int] = STRIP  # of a tile
+
     head_dim: int = 128
     keys: int = 64
     stages: int = 6
@@ -55,7 +59,7 @@ class DecodeConfig:
     @property
     def tile(self) -> tuple[int, int]:
         """Rows of queries, and keys of a block."""
-        return STRIP, self.keys
+        return self.rows, self.keys
 
     @property
     def smem_bytes(self) -> int:
@@ -68,7 +72,7 @@ class DecodeConfig:
         return asdict(self)
 
 
-CONFIGS = {
+CONFIGS: Mapping[int, DecodeConfig] = {
     64: DecodeConfig(64, 128, 3),
     96: DecodeConfig(96, 64, 4),
     128: DecodeConfig(128, 64, 3),
@@ -77,14 +81,14 @@ CONFIGS = {
 }
 
 
-def choose(problem: Problem) -> DecodeConfig:
-    """Returns the configuration for the head dimension of ``problem``, with ``places`` for its queries.
+def choose(problem: Problem, known: Mapping[int, DecodeConfig] = CONFIGS) -> DecodeConfig:
+    """Returns the one of the ``known`` for the head dimension of ``problem``, with ``places`` for its queries.
 
     More stages are no faster: about 100 KB in flight to each SM saturate memory, and the last stages to arrive remain
     to be computed.
     """
-    found = next(config for width, config in CONFIGS.items() if width >= problem.head_dim)
-    return replace(found, places=min(STRIP, 1 << (problem.q_len - 1).bit_length()))
+    found = next(config for width, config in known.items() if width >= problem.head_dim)
+    return replace(found, places=min(found.rows, 1 << (problem.q_len - 1).bit_length()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +113,20 @@ class DecodePlan:
     scalars: tuple[int | float, ...]
 
 
-def plan(problem: Problem, *, sms: int, config: DecodeConfig | None = None, ctas: int | None = None) -> DecodePlan:
+def plan(
+    problem: Problem,
+    *,
+    sms: int,
+    config: DecodeConfig | None = None,
+    ctas: int | None = None,
+    known: Mapping[int, DecodeConfig] = CONFIGS,
+) -> DecodePlan:
     """Returns the launch for ``problem`` on a device of ``sms`` SMs, by ``config`` and ``ctas`` CTAs, or else by the
-    fastest known."""
-    found = config or choose(problem)
+    fastest ``known``."""
+    found = config or choose(problem, known)
     bounds = _bounds(problem)
     begin, end = problem.offset - (problem.left or 0) * bounds[0], problem.offset + (problem.right or 0) * bounds[1] + 1
-    heads = STRIP // found.places
+    heads = found.rows // found.places
     across, strips = -(-problem.group // heads), -(-problem.q_len // found.places)
     tiles = strips * across * problem.kv_heads * problem.batch
     rows = found.places * min(heads, problem.group)

@@ -112,10 +112,11 @@ class Tiles:
     ctas: Expr
     places: int
     mask: Mask
+    rows: int = STRIP
 
     def at(self, number: Expr) -> Tile:
         """Returns the ``number``-th tile."""
-        room = STRIP // self.places
+        room = self.rows // self.places
         rest, row = number // self.strips, number % self.strips * self.places
         across = (self.group + (room - 1)) // room
         of, member = rest // across, rest % across * room
@@ -178,7 +179,7 @@ def load_queries_when_empty(cursor: Cursor, source: tma.Map[Scalar], places: int
     width = panel(slot.q.shape[1])
     for column in range(0, slot.q.shape[1], width):
         each = slot.q[:, column : column + width]
-        box = smem.tile(each.dtype, (STRIP // places, places, width), swizzle=each.swizzle)
+        box = smem.tile(each.dtype, (each.shape[0] // places, places, width), swizzle=each.swizzle)
         base, start = each.place.known()
         tma.load(box.placed(base, start + each.offset), source[(*place, column)], slot.full)
 
@@ -292,8 +293,8 @@ class Output:
     q_len: Expr
 
     def store_row(self, batch: Expr, head: Expr, row: Expr, place: Any, found: RowSums, wide: int, one: Any) -> None:
-        """Store elements of a row from column ``place`` on, ``wide`` at a time every eight columns; where ``one`` holds
-        also its log-sum-exp. A row without weights becomes 0."""
+        """Store elements of a row from column ``place`` on, ``wide`` at a time every eight columns; where ``one``, a
+        pred or a constant, holds also its log-sum-exp. A row without weights becomes 0."""
         shift, total, sums = found
         factor, word = select(total == 0.0, total, rcp(total)), PACKED[self.o.dtype]
         start = sum(each.to(u64) * step for each, step in zip((batch, head, row), self.strides, strict=True))
@@ -301,7 +302,9 @@ class Output:
             with If(place + 8 * number < self.columns):
                 pairs = [pack(word, *(x * factor for x in sums[i : i + 2])) for i in range(first, first + wide, 2)]
                 st((self.o + start + place + 8 * number).cast(word), *pairs)
-        with If((self.lse != 0) & one):
+        if one is False:
+            return
+        with If(self.lse != 0 if one is True else (self.lse != 0) & one):
             logs: Pointer[f32] = Global(f32, self.lse) + (batch * self.heads + head) * self.q_len
             logs[row] = (shift + lg2(total)) * LN2
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from warpwright.kernels.attention.problem import Problem
 
-__all__ = ["CONFIGS", "STRIP", "WARPGROUP", "Config", "Plan", "choose", "plan", "plan_varlen"]
+__all__ = ["CONFIGS", "STRIP", "WARPGROUP", "Config", "Plan", "choose", "launch_of_packed", "plan", "plan_varlen"]
 
 WARPGROUP = 128
 STRIP = 64
@@ -132,9 +132,17 @@ def plan_varlen(problem: Problem, total_q: int, total_k: int, *, sms: int, confi
     log-sum-exp (heads, total_q) and of a tile counter, as for `plan`; the addresses of ``cu_q`` and ``cu_k``, u32 of
     batch + 1 elements; then ``scalars``.
     """
-    bounds = problem.left is not None, problem.right is not None
     found = config or CONFIGS[choose(problem)]
-    most, anywhere = (total_q // found.tile[0] + problem.batch) * problem.heads, total_q + total_k
+    bounds, grid, scalars = launch_of_packed(problem, total_q, total_k, sms, found.tile[0])
+    return Plan(found, bounds, True, grid, scalars)
+
+
+def launch_of_packed(
+    problem: Problem, total_q: int, total_k: int, sms: int, rows: int
+) -> tuple[tuple[bool, bool], tuple[int, int, int], tuple[int | float, ...]]:
+    """Returns bounds, grid and scalars of a kernel for packed sequences whose CTAs take ``rows`` queries at a time."""
+    bounds = problem.left is not None, problem.right is not None
+    most, anywhere = (total_q // rows + problem.batch) * problem.heads, total_q + total_k
     scalars = (
         problem.batch,
         total_q,
@@ -146,7 +154,7 @@ def plan_varlen(problem: Problem, total_q: int, total_k: int, *, sms: int, confi
         _section(replace(problem, batch=1)) if bounds[1] else 1,
         problem.factor * math.log2(math.e),
     )
-    return Plan(found, bounds, True, (min(sms, most), 1, 1), scalars)
+    return bounds, (min(sms, most), 1, 1), scalars
 
 
 def _section(problem: Problem) -> int:

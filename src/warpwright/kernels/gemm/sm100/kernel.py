@@ -178,7 +178,7 @@ def gemm_roles(
                 empty = result.empty.at(leader)
                 result.full.wait()
                 tcgen05.fence_after_thread_sync()
-                for moment in store_boxes(result.d, d, blocks, row + wave * LANES, col, config):
+                for moment in store_boxes(result.d, d, blocks, (), row + wave * LANES, col, config):
                     if moment == ("read" if config.early else "stored"):
                         tcgen05.fence_before_thread_sync()
                         warp.sync()

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 from warpwright.kernels.gemm.sm100.configs import LEVELS, PAIR, Config
+from warpwright.kernels.gemm.sm100.gemm import gemm
 from warpwright.kernels.gemm.sm100.kernel import gemm_roles
 from warpwright.kernels.gemm.sm100.steps import (
     BOTH,
@@ -26,6 +27,7 @@ from warpwright.kernels.gemm.sm100.steps import (
     store_rows,
     sync_dealloc,
 )
+from warpwright.kernels.gemm.sm100.tilings import Tiling
 from warpwright.lang import (
     Expr,
     Global,
@@ -246,12 +248,13 @@ def gemm_ring(
     sync_dealloc()
 
 
-KERNELS = {"level1": gemm_level1, "level2": gemm_level2, "ring": gemm_ring, "roles": gemm_roles}
+KERNELS = {"level1": gemm_level1, "level2": gemm_level2, "ring": gemm_ring, "roles": gemm_roles, "gemm": gemm}
 
 
 @cache
-def kernel_of(config: Config) -> Kernel:
-    """Returns the kernel of ``config``; configure ``dtype`` (bf16, f16), ``out`` (bf16, f16, f32; None: ``dtype``)."""
+def kernel_of(config: Config | Tiling) -> Kernel:
+    """Returns the kernel of ``config``; configure ``dtype`` (bf16, f16), ``out`` (bf16, f16, f32; None: ``dtype``), and
+    for a `Tiling` ``majors``, ``b_dtype``, ``batched`` and ``epilogue``."""
     shape = kernel("sm_100a", cluster=config.cluster, threads=config.threads)
     return shape(KERNELS[config.kernel].function).configure(config=config)
 

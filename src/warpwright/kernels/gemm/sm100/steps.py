@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator
 from typing import Any
 
+from warpwright.kernels.gemm.epilogue import Finish
 from warpwright.kernels.gemm.sm100.configs import LANES, PAIR, SM_FLOPS, Config
-from warpwright.kernels.tiles import PACKED, pack_neighbours, part, shift_mask
+from warpwright.kernels.gemm.sm100.tilings import Tiling
+from warpwright.kernels.tiles import PACKED, WARPS, WGMMA_BYTES, atom, pack_neighbours, part, shift_mask, window
 from warpwright.lang import (
     Break,
     Expr,
@@ -19,6 +22,7 @@ from warpwright.lang import (
     cluster,
     clusterid,
     clusterlaunchcontrol,
+    cvt,
     elect_one,
     f32,
     fence,
@@ -48,12 +52,15 @@ __all__ = [
     "cluster_masks",
     "init_alloc_sync",
     "launched_clusters",
+    "load_operand",
     "load_part",
     "multiply",
+    "multiply_block",
     "rasterize",
     "schedule_clusters",
     "store",
     "store_boxes",
+    "store_columns",
     "store_rows",
     "sync_dealloc",
     "throttle",
@@ -63,15 +70,16 @@ UMMA_K = 16
 LEADER = 0
 BOTH = 0b11
 ATOM = 64
+WARP_SIZE = 32
 LOADED_COLUMNS = 32
 PUBLISHED_COLUMNS = 4  # of a load of levels 1 to 3
 STORE_BARRIER = 1
 
 
 def init_alloc_sync(
-    *barriers: Ring | mbarrier, maps: tuple[tma.Map[Scalar], ...] = (), published: bool = False
+    *barriers: Ring | mbarrier, maps: tuple[tma.Map[Scalar], ...] = (), published: bool = False, ctas: int = PAIR
 ) -> None:
-    """Initialise the mbarriers, synchronise the cluster, allocate tensor memory, synchronise again.
+    """Initialise the mbarriers, synchronise the cluster of ``ctas``, allocate tensor memory, synchronise again.
 
     ``published``: as levels 1 to 5 of the write-ups do. They allocate while the mbarriers are initialised, without the
     first cluster barrier, and never relinquish the permit to allocate, so no other CTA of the SM allocates before this
@@ -86,25 +94,34 @@ def init_alloc_sync(
         for map in maps:
             tma.prefetch_map(map)
 
-    if not published:
+    if not published and ctas > 1:
         cluster.sync()  # the pair allocates together: the peer has started
 
     @role(warp=2)
     def alloc() -> None:
         tmem.alloc()
         if not published:
-            tcgen05.relinquish_alloc_permit(cta_group=2)
+            tcgen05.relinquish_alloc_permit(cta_group=ctas)
 
     tcgen05.fence_before_thread_sync()
-    cluster.sync()
+    sync_ctas(ctas)
     tcgen05.fence_after_thread_sync()
     tmem.open()
 
 
-def sync_dealloc() -> None:
-    """Synchronise the cluster, so that both CTAs have read tensor memory and no arrival is in flight; deallocate."""
+def sync_ctas(ctas: int) -> None:
+    """``cluster.sync()`` of a pair, ``bar.sync()`` of a CTA alone."""
+    if ctas > 1:
+        cluster.sync()
+    else:
+        bar.sync()
+
+
+def sync_dealloc(ctas: int = PAIR) -> None:
+    """Synchronise the CTAs that multiply together, so that both have read tensor memory and no arrival is in flight;
+    deallocate."""
     tcgen05.fence_before_thread_sync()
-    cluster.sync()
+    sync_ctas(ctas)
 
     @role(warp=2)
     def free() -> None:
@@ -132,6 +149,24 @@ def multiply(acc: tmem.TmemTile, slot: Any, k: Expr, wave: int | None = None) ->
             sums = acc[:, place * width : (place + 1) * width]
             own = slot.a[number * LANES : (number + 1) * LANES, window]
             tcgen05.mma(sums, own, slot.b[:, window], accumulate=(k > 0) | (kk > 0), cta_group=2)
+
+
+def multiply_block(acc: tmem.TmemTile, slot: Any, more: Expr, wave: int, majors: tuple[str, str], ctas: int) -> None:
+    """Issue the MMAs of one slot for the 128 rows of ``wave``; without ``more`` the first overwrites ``acc``."""
+    own = part(slot.a, wave, LANES, majors[0])
+    for kk in range(0, slot.a.shape[1 if majors[0] == "k" else 0], WGMMA_BYTES // slot.a.dtype.nbytes):
+        left, right = window(own, kk, majors[0]), window(slot.b, kk, majors[1])
+        tcgen05.mma(acc, left, right, accumulate=True if kk else more, cta_group=ctas)
+
+
+def load_operand(
+    tile: Tile, source: tma.Map[Scalar], major: str, matrix: tuple[Expr, ...], row: Any, k: Expr, full: Any, ctas: int
+) -> None:
+    """Load an operand's tile, a box for each panel of 128 bytes; ``full`` may be the barrier of a pair's leader."""
+    top, left = (row, k) if major == "k" else (k, row)
+    for column in range(0, tile.shape[1], atom(tile.dtype)):
+        panel, corner = tile[:, column : column + atom(tile.dtype)], source[(*matrix, top, left + column)]
+        tma.load(panel, corner, full, cta_group=ctas if ctas > 1 else None)
 
 
 def load_part(
@@ -211,12 +246,17 @@ def store(
                 st((line + column).cast(words[i].type), *words[i : i + 4], sem=sem, scope=scope)
 
 
-def store_to_block(acc: tmem.TmemTile, block: Tile, row: Expr, columns: int) -> None:
-    """Store this thread's row of ``acc`` to row ``row`` of ``block``, 16 bytes at a time; a load has ``columns``."""
+def store_to_block(
+    acc: tmem.TmemTile, block: Tile, row: Expr, columns: int, finish: Finish | None = None, left: int = 0
+) -> None:
+    """Store this thread's row of ``acc`` to row ``row`` of ``block``, 16 bytes at a time; a load has ``columns``.
+
+    ``finish`` is applied to the sums; ``left`` is the column of the tile where ``acc`` begins.
+    """
     for first in range(0, acc.shape[1], columns):
         words = tcgen05.ld(acc[:, first : first + columns])
         tcgen05.wait_ld()
-        words = pack_neighbours(words, block.dtype)
+        words = pack_neighbours(finish(words, left + first) if finish else words, block.dtype)
         for i in range(0, len(words), 4):
             corner = block.at(row, first + i * columns // len(words))
             st(corner.cast(words[i].type), *words[i : i + 4])
@@ -243,9 +283,16 @@ def store_rows(
 
 
 def store_boxes(
-    acc: tmem.TmemTile, d: tma.Map[Scalar], blocks: Tile, row: Expr, col: Expr, config: Config
+    acc: tmem.TmemTile,
+    d: tma.Map[Scalar],
+    blocks: Tile,
+    matrix: tuple[Expr, ...],
+    row: Expr,
+    col: Expr,
+    config: Config | Tiling,
+    finish: Finish | None = None,
 ) -> Iterator[str]:
-    """Tensor memory to D, box by box: registers, a block of shared memory, a TMA store.
+    """Tensor memory to D, box by box: registers, ``finish``, a block of shared memory, a TMA store.
 
     Yields "read" once all of ``acc`` is in registers and "stored" after the last TMA store. A box of 32 rows belongs to
     one warp; for larger boxes the four warps of the epilogue synchronise twice a box. ``acc`` has waves of 128 rows
@@ -261,15 +308,48 @@ def store_boxes(
         with If(stores):  # TMA has read this block's last contents
             tma.wait_group(newer, read=True)
         sync_store_warps(box)
-        store_to_block(acc[:, left : left + blocks.shape[1]], block, tid.x % box, config.columns)
+        store_to_block(acc[:, left : left + blocks.shape[1]], block, tid.x % box, config.columns, finish, left)
         if left == lefts[-1]:
             yield "read"
         fence.proxy_async()
         sync_store_warps(box)
         with If(stores):
-            tma.store(d[row + left // width * LANES + own * box, col + left % width], block)
+            tma.store(d[(*matrix, row + left // width * LANES + own * box, col + left % width)], block)
             tma.commit_group()
     yield "stored"
+
+
+def store_columns(
+    acc: tmem.TmemTile,
+    d: tma.Map[Scalar],
+    blocks: Tile,
+    matrix: tuple[Expr, ...],
+    row: Expr,
+    col: Expr,
+    config: Tiling,
+    finish: Finish,
+) -> Iterator[str]:
+    """Tensor memory that has Dᵀ to D: a thread has a column of D, a warp stores 32 columns by one TMA store.
+
+    Yields "read" once all of ``acc`` is in registers.
+    """
+    own, stores, height = tid.x % LANES // WARP_SIZE, elect_one(), blocks.shape[0] // WARPS
+    block = part(blocks, own, height, "k")
+    with If(stores):  # TMA has read this block's last contents
+        tma.wait_group(0, read=True)
+    warp.sync()
+    for first in range(0, height, config.columns):
+        chosen = slice(first, builtins.min(first + config.columns, height))
+        words = tcgen05.ld(acc[:, chosen])
+        tcgen05.wait_ld()
+        for i, word in enumerate(finish(words, first)):
+            st(block.at(first + i, warp.lane), cvt(word, block.dtype) if block.dtype in PACKED else word)
+    yield "read"
+    fence.proxy_async()
+    warp.sync()
+    with If(stores):
+        tma.store(d[(*matrix, col, row + own * WARP_SIZE)], block)
+        tma.commit_group()
 
 
 def sync_store_warps(rows: int) -> None:

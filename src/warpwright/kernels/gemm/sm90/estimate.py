@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import hypot
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from warpwright.kernels.gemm.sm90.configs import ATOM_BYTES, CONFIGS, Config
 
@@ -46,6 +46,15 @@ class Problem(NamedTuple):
         return a, b
 
 
+class Shared(Protocol):
+    """A tile, and how many CTAs share its operands."""
+
+    @property
+    def tile(self) -> tuple[int, int]: ...
+    @property
+    def share(self) -> tuple[int, int]: ...
+
+
 def candidates(problem: Problem, *, slices: bool) -> Iterator[Config]:
     """Yields the configurations that can be the fastest for more than 128 rows of A; ``slices``: also with slices of K.
 
@@ -64,7 +73,7 @@ def candidates(problem: Problem, *, slices: bool) -> Iterator[Config]:
         yield config
 
 
-def has_whole_panels(config: Config, problem: Problem) -> bool:
+def has_whole_panels(config: Shared, problem: Problem) -> bool:
     """Whether each CTA's part of a shared operand is whole panels: of a "mn" operand a panel is 128 bytes of rows."""
     parts = config.tile[0] // config.share[1], config.tile[1] // config.share[0]
     panel = ATOM_BYTES // problem.size

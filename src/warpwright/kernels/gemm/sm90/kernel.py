@@ -67,9 +67,11 @@ from warpwright.types import Scalar
 
 __all__ = [
     "EVICT_FIRST",
+    "Matrix",
     "cta_position",
     "gemm",
     "init_and_sync",
+    "k_blocks",
     "load_part",
     "mainloop",
     "multicast_masks",
@@ -140,7 +142,7 @@ def gemm(
     def load() -> None:
         slots, (same_row, same_col) = ring.producer(), multicast_masks(share)
         for at, row, col in output_tiles():
-            for step in loop(*k_blocks(config, at, tiles_k)):
+            for step in loop(*k_blocks(config.slices, at, tiles_k)):
                 k = (rotate(step, tiles_k) if config.rotate else step) * (atom(dtype) * config.depth)
                 slot = next(slots)
                 slot.empty.wait()
@@ -159,7 +161,7 @@ def gemm(
         peer, shares, stores = *signal_target(share), elect_one()
         finish = epilogue.prepare(alpha, scale_a, scale_b, bias, columns)
         for at, row, col in output_tiles():
-            own = k_blocks(config, at, tiles_k)
+            own = k_blocks(config.slices, at, tiles_k)
             for slot in (
                 mainloop_fp8(sums, config, first, *own, slots)
                 if config.promoted
@@ -262,15 +264,15 @@ def split_batch(row: Expr, across: Expr, batched: str) -> tuple[Matrix, Expr]:
     return {name: (number,) if name in batched else () for name in "abd"}, row - number * across
 
 
-def k_blocks(config: Config, at: Matrix, tiles_k: Expr) -> tuple[Any, Expr]:
+def k_blocks(slices: int, at: Matrix, tiles_k: Expr) -> tuple[Any, Expr]:
     """The first k-block of a tile and the end of its k-blocks: of all of K, or of the slice whose sums are ``at["d"]``.
 
     No slice is empty: there are at most as many slices as k-blocks.
     """
-    if config.slices == 1:
+    if slices == 1:
         return 0, tiles_k
     (number,) = at["d"]
-    return number * tiles_k // config.slices, (number + 1) * tiles_k // config.slices
+    return number * tiles_k // slices, (number + 1) * tiles_k // slices
 
 
 # Load.

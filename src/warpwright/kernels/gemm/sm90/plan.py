@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log2
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from warpwright.errors import UsageError
 from warpwright.kernels.gemm.sm90.configs import ATOM_BYTES, CONFIGS, Config
 from warpwright.kernels.gemm.sm90.estimate import Problem, candidates, estimate_us, has_whole_panels
 from warpwright.kernels.gemm.sm90.facts import FACTS, FP8_FACTS, Fact
 
-__all__ = ["Plan", "choose", "fit_slices", "plan_gemm", "worthwhile"]
+__all__ = ["NEAR", "Known", "Plan", "choose", "fit_slices", "plan_gemm", "worthwhile"]
 
 ROW_BYTES = 16
 NEAR = 0.02  # distance of two problems that have one fastest configuration: an extent differs by a tenth at most
@@ -77,10 +77,10 @@ def _in_one_launch(config: Config) -> Config:
     return config if shares == 1 else CONFIGS[f"64x64 split {shares}"]
 
 
-def fit_slices(config: Config, k: int, in_bytes: int) -> Config:
+def fit_slices(config: Sliced, k: int, in_bytes: int) -> Sliced:
     """Returns ``config`` with at most a slice for each k-block."""
     blocks = -(-k * in_bytes // (ATOM_BYTES * config.depth))
-    return config if config.slices <= blocks else replace(config, slices=blocks)
+    return config if config.slices <= blocks else replace(config, slices=blocks)  # type: ignore[type-var]
 
 
 def worthwhile(config: Config, m: int, n: int, *, sms: int) -> bool:
@@ -117,8 +117,35 @@ class Plan:
         return (*self.tiles, columns, bias, scale_a, scale_b, alpha)
 
 
+class HasSlices(Protocol):
+    """A configuration with slices of K."""
+
+    @property
+    def slices(self) -> int: ...
+    @property
+    def depth(self) -> int: ...
+
+
+Sliced = TypeVar("Sliced", bound="HasSlices")
+
+
+class Tiling(Protocol):
+    """What a launch needs of a configuration; see `sm90.Config`."""
+
+    @property
+    def tile(self) -> tuple[int, int]: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def share(self) -> tuple[int, int]: ...
+    @property
+    def cluster(self) -> int: ...
+    @property
+    def persistent(self) -> bool: ...
+
+
 def plan_gemm(
-    config: Config,
+    config: Tiling,
     m: int,
     n: int,
     k: int,

@@ -1,0 +1,215 @@
+"""The default GEMM on datacentre Blackwell: one page for one CTA and pairs, 16-bit and 8-bit floats, four layouts.
+
+D = activation(scale · A·Bᵀ + bias) of A (M, K) and B (N, K), each also as its transpose in memory. A CTA's tile has
+128 rows, or 256 in two waves. The CTAs of a pair have rows of A of their own and half of the rows of B each. If
+``config.swapped``, A and B change places: D's rows are columns of tensor memory, so that a problem of a few rows wastes
+no lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue, factor
+from warpwright.kernels.gemm.sm90.kernel import Matrix, k_blocks, split_batch
+from warpwright.kernels.gemm.sm100.steps import (
+    BOTH,
+    init_alloc_sync,
+    load_operand,
+    multiply_block,
+    rasterize,
+    store_boxes,
+    store_columns,
+    sync_dealloc,
+)
+from warpwright.kernels.gemm.sm100.tilings import LANES, TILINGS, WARPS, Tiling
+from warpwright.kernels.tiles import atom
+from warpwright.lang import (
+    Expr,
+    Global,
+    If,
+    Ring,
+    bar,
+    bf16,
+    cluster_ctaid,
+    clusterid,
+    elect_one,
+    f32,
+    kernel,
+    ld,
+    loop,
+    min,
+    nclusterid,
+    role,
+    smem,
+    st,
+    tcgen05,
+    tid,
+    tma,
+    tmem,
+    u32,
+    u64,
+    warp,
+)
+from warpwright.types import Scalar
+
+__all__ = ["gemm"]
+
+BIAS_BARRIER = 2
+
+
+@kernel("sm_100a", cluster=2, threads=256)
+def gemm(
+    a: tma.Map[Scalar],
+    b: tma.Map[Scalar],
+    d: tma.Map[Scalar],
+    tiles_m: u32,
+    tiles_n: u32,
+    tiles_k: u32,
+    batches: u32,
+    columns: u32,
+    bias: u64,
+    scale_a: u64,
+    scale_b: u64,
+    alpha: f32,
+    *,
+    config: Tiling = TILINGS["256x256 pair"],
+    batched: str = "",
+    majors: tuple[str, str] = ("k", "k"),
+    dtype: type[Scalar] = bf16,
+    b_dtype: type[Scalar] | None = None,
+    out: type[Scalar] = bf16,
+    epilogue: Epilogue = PLAIN,
+) -> None:
+    """Clusters are persistent and walk the tiles of D in groups of rows of tiles, so that operands are reused in L2.
+
+    ``a`` and ``b`` are the operands in the order of the mma: B and A if ``config.swapped``, and so ``tiles_m``,
+    ``tiles_n``, ``majors`` and the element types. ``batched`` names the operands, of "abd", that have a matrix for each
+    of ``batches``. The parameters from ``columns`` on are those of ``epilogue``.
+
+    role      warps  moves                                         waits for            signals
+    load      0      A, B: global -> ring `ab`                     ab.empty             ab.full (leader)
+    mma       1      ring `ab` -> `acc` in tensor memory (leader)  ab.full, acc.empty   ab.empty, acc.full
+    store     4-7    `acc` -> registers -> blocks -> D             acc.full             acc.empty (leader)
+    """
+    ctas, (tile_m, tile_n), waves, k = config.ctas, config.tile, config.waves, atom(dtype) * config.depth
+    a_tile = smem.tile(dtype, (tile_m, k) if majors[0] == "k" else (k, tile_m), swizzle=128)
+    b_tile = smem.tile(b_dtype or dtype, (tile_n // ctas, k) if majors[1] == "k" else (k, tile_n // ctas), swizzle=128)
+    ab = Ring(config.stages, full=1, empty=1, name="ab", a=a_tile, b=b_tile)
+    sums = tmem.tile(f32, (LANES, tile_n), cta_group=ctas)
+    acc = Ring(config.accumulators * waves, full=1, empty=ctas * WARPS, name="acc", d=sums)
+    box = (tile_n, 32) if config.swapped else (2 * 32, 128 // out.nbytes)
+    blocks = smem.tile(out, (WARPS * box[0], box[1]), swizzle=0 if config.swapped else 128)
+    staged = bool(epilogue.bias) and not config.swapped
+    shifts: Any = smem.array(f32, tile_n) if staged else None
+    init_alloc_sync(ab, acc, maps=(a, b, d), ctas=ctas)
+    half: Any = cluster_ctaid.x if ctas > 1 else 0
+    both = BOTH if ctas > 1 else None
+
+    def output_tiles() -> Iterator[tuple[Matrix, Expr, Expr]]:
+        """Matrix, first row of A and first row of B of this CTA's tiles: the same in every role."""
+        for number in loop(clusterid.x, tiles_m * tiles_n * batches, nclusterid.x):
+            below, col = rasterize(number, tiles_m * batches, tiles_n, config.group)
+            at, row = split_batch(below, tiles_m, batched)
+            yield at, (row * ctas + half) * tile_m, col * tile_n
+
+    @role(warp=0, elect=True)
+    def load() -> None:
+        slots = ab.producer()
+        for at, row, col in output_tiles():
+            for step in loop(*k_blocks(config.slices, at, tiles_k)):
+                slot = next(slots)
+                slot.empty.wait()
+                with If(half == 0):
+                    slot.full.arrive_expect_tx(ctas * slot.nbytes)
+                full = slot.full.at(0) if ctas > 1 else slot.full
+                load_operand(slot.a, a, majors[0], at["a"], row, step * k, full, ctas)
+                load_operand(slot.b, b, majors[1], at["b"], col + half * (tile_n // ctas), step * k, full, ctas)
+        if ctas > 1:  # no commit of the leader is in flight to the other CTA when that CTA exits
+            slots.wait_all_empty()
+
+    @role(warp=1, elect=True, when=half == 0)
+    def mma() -> None:
+        last, first, tiles = ab.consumer(), ab.consumer(), acc.producer()  # of a tile's last wave, of its first
+        lead = min(config.stagger, ab.stages)
+
+        def multiply_wave(slots: Any, result: Any, start: Any, stop: Any, begin: Any, wave: int) -> None:
+            for step in loop(start, stop):
+                slot = next(slots)
+                slot.full.wait()
+                multiply_block(result.d, slot, step > begin, wave, majors, ctas)
+                if wave == waves - 1:
+                    tcgen05.commit(slot.empty, cta_group=ctas, multicast=both)
+
+        def next_accumulator() -> Any:
+            result = next(tiles)
+            result.empty.wait()
+            tcgen05.fence_after_thread_sync()
+            return result
+
+        for at, _, _ in output_tiles():
+            begin, end = k_blocks(config.slices, at, tiles_k)
+            if waves == 1:
+                result = next_accumulator()
+                multiply_wave(last, result, begin, end, begin, 0)
+                tcgen05.commit(result.full, cta_group=ctas, multicast=both)
+                continue
+            # At a tile's begin and end the first wave is `lead` k-blocks ahead. Its sums are complete early, and the
+            # epilogue reads them while the second wave ends; then it reads the second wave's while the first wave of
+            # the next tile begins. So the tensor cores never wait, though a tile takes all of tensor memory.
+            head = min(end, begin + lead)
+            middle = end - min(end - head, lead)
+            upper = next_accumulator()
+            multiply_wave(first, upper, begin, head, begin, 0)
+            lower = next_accumulator()
+            multiply_wave(last, lower, begin, head, begin, 1)
+            for step in loop(head, middle):
+                slot, _ = next(last), next(first)
+                slot.full.wait()
+                multiply_block(upper.d, slot, step > begin, 0, majors, ctas)
+                multiply_block(lower.d, slot, step > begin, 1, majors, ctas)
+                tcgen05.commit(slot.empty, cta_group=ctas, multicast=both)
+            multiply_wave(first, upper, middle, end, begin, 0)
+            tcgen05.commit(upper.full, cta_group=ctas, multicast=both)
+            multiply_wave(last, lower, middle, end, begin, 1)
+            tcgen05.commit(lower.full, cta_group=ctas, multicast=both)
+
+    @role(warps=range(WARPS, 2 * WARPS))
+    def store() -> None:
+        tiles, one, thread = acc.consumer(), elect_one(), tid.x % LANES
+        scale = factor(alpha, scale_a, scale_b) if epilogue.scaled else None
+        for at, row, col in output_tiles():
+            added: Any = None
+            elements: Any = Global(epilogue.bias or f32, bias)
+            if epilogue.bias and config.swapped:
+                added = ld(elements + min(row + thread, columns - 1), nc=True).to(f32)
+            elif staged:
+                bar.sync(BIAS_BARRIER, LANES)  # all four warps have read the bias of the tile before
+                for i in range(0, tile_n, LANES):
+                    with If(thread + i < tile_n):
+                        element = ld(elements + min(col + i + thread, columns - 1), nc=True)
+                        st(shifts + (thread + i), element.to(f32))
+                bar.sync(BIAS_BARRIER, LANES)
+
+            def finish(words: list[Any], left: int, added: Any = added) -> list[Any]:
+                if staged:
+                    fours = [ld(shifts + (left + i), vec=4) for i in range(0, len(words), 4)]
+                    added = [each for four in fours for each in four]
+                return epilogue.apply(words, scale, added)
+
+            for wave in range(waves):
+                result = next(tiles)
+                result.full.wait()
+                tcgen05.fence_after_thread_sync()
+                place = at["d"], row + wave * LANES, col
+                way = store_columns if config.swapped else store_boxes
+                for moment in way(result.d, d, blocks, *place, config, finish):
+                    if moment == "read":
+                        tcgen05.fence_before_thread_sync()
+                        warp.sync()
+                        with If(one):
+                            (result.empty.at(0) if ctas > 1 else result.empty).arrive()
+        tma.wait_group(0, read=True)
+
+    sync_dealloc(ctas)

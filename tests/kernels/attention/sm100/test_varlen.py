@@ -1,0 +1,107 @@
+"""The tcgen05 attention of packed sequences on the virtual B200: numbers against float64, the verdict, ptxas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import warpwright as ww
+from tests.kernels.attention.attention_helpers import SENTINEL
+from tests.kernels.attention.varlen_helpers import Packed, pack_sequences, prepare_launch, starts, verify_packed
+from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention.sm100.plan import CONFIGS, choose, plan_varlen
+from warpwright.kernels.attention.sm100.varlen import kernel_of
+from warpwright.ptx.ptxas import assemble
+
+ANY = 1  # the lengths are those of the sequences
+
+
+def run_attention(problem: Problem, given: Packed, *, counted: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    grid, kernel, args, (o, lse, counter) = prepare_launch(problem, choose(problem), given, sms=2, arch="sm_100a")
+    args[5] = counter if counted else 0
+    ww.launch(kernel, grid, args=args, device="b200")
+    assert counter[0] == 0
+    return o, lse
+
+
+@pytest.mark.parametrize("head_dim", CONFIGS)
+def test_ptxas_accepts_it_without_spills(head_dim: int) -> None:
+    for bounds in ((False, False), (False, True), (True, True)):
+        traced = kernel_of(CONFIGS[head_dim]).trace(bounds=bounds)
+        assert traced.smem_bytes <= CONFIGS[head_dim].smem_bytes
+        result = assemble(traced.ptx, "sm_100a", "-v")
+        assert result.errors == {}
+        assert "0 bytes spill stores, 0 bytes spill loads" in result.log
+
+
+@pytest.mark.parametrize(
+    ("problem", "q_lens", "k_lens"),
+    [
+        (Problem(1, 2, 1, ANY, ANY, 64), [1, 127, 0, 129, 40, 0], [70, 64, 10, 1, 0, 0]),
+        (Problem(1, 2, 1, ANY, ANY, 40, causal=True), [0, 257, 64, 1], [3, 300, 129, 1]),
+        (Problem(1, 4, 2, ANY, ANY, 64, dtype=np.float16, window=(30, 5)), [129, 0, 200], [127, 5, 330]),
+        (Problem(1, 2, 2, ANY, ANY, 96, window=(20, None), causal=True), [128, 1, 40], [129, 63, 40]),
+        (Problem(1, 3, 3, ANY, ANY, 128, causal=True, scale=0.3), [129, 300], [65, 200]),
+        (Problem(1, 2, 1, ANY, ANY, 200, causal=True), [130, 0, 5], [40, 0, 100]),
+    ],
+)
+def test_agrees_with_float64(problem, q_lens, k_lens) -> None:
+    given = pack_sequences(problem, q_lens, k_lens)
+    verify_packed(problem, given, run_attention(problem, given))
+
+
+def test_nothing_leaks_from_one_sequence_into_another() -> None:
+    problem = Problem(1, 2, 1, ANY, ANY, 64, causal=True)
+    clean = pack_sequences(problem, [33, 70, 20], [50, 80, 31])
+    dirty = Packed(*(x.copy() for x in clean))
+    for array, cu in zip(dirty[:3], (dirty.cu_q, dirty.cu_k, dirty.cu_k), strict=True):
+        array[cu[1] : cu[2]] = np.nan
+    (expected, expected_lse), (found, lse) = (run_attention(problem, given) for given in (clean, dirty))
+    middle = slice(*clean.cu_q[1:3])
+    assert np.isnan(found[middle].astype(np.float32)).all() and np.isnan(lse[:, middle]).all()
+    found[middle], lse[:, middle] = expected[middle], expected_lse[:, middle]
+    assert np.array_equal(found, expected) and np.array_equal(lse, expected_lse)
+
+
+def test_the_tile_counter_does_not_change_numbers() -> None:
+    problem = Problem(1, 4, 2, ANY, ANY, 64, causal=True)
+    given = pack_sequences(problem, [100, 1, 300, 0, 65], [100, 70, 300, 0, 90])
+    counted, strided = (run_attention(problem, given, counted=counted) for counted in (True, False))
+    assert all(np.array_equal(*pair) for pair in zip(counted, strided, strict=True))
+
+
+def test_rows_of_no_sequence_do_not_change() -> None:
+    problem = Problem(1, 2, 1, ANY, ANY, 64)
+    given = pack_sequences(problem, [30, 50, 20], [40, 60, 10])
+    short = given._replace(cu_q=given.cu_q[:-1], cu_k=given.cu_k[:-1])
+    o, lse = run_attention(problem, short)
+    assert (o[80:] == SENTINEL).all() and (lse[:, 80:] == SENTINEL).all()
+    o[80:], lse[:, 80:] = 0, -np.inf
+    verify_packed(problem, short, (o, lse))
+    o, lse = run_attention(problem, given._replace(cu_q=starts([0, 0, 0])))
+    assert (o == SENTINEL).all() and (lse == SENTINEL).all()
+
+
+@pytest.mark.parametrize("wrong", [[0, 1000, 40, 100], [-5, 30, 10**9, 2], [50, 60, 90, 2**31 - 1]])
+def test_wrong_offsets_touch_no_other_memory(wrong) -> None:
+    """Offsets in GPU memory are not checked; the virtual GPU reports a box or a store beyond the arrays."""
+    problem = Problem(1, 2, 1, ANY, ANY, 64, causal=True)
+    given, bad = pack_sequences(problem, [40, 30, 30], [40, 30, 30]), np.array(wrong, np.int32)
+    for changed in ({"cu_q": bad}, {"cu_k": bad}, {"cu_q": bad, "cu_k": bad}):
+        run_attention(problem, given._replace(**changed))
+
+
+def test_the_verdict_is_clean() -> None:
+    problem = Problem(1, 2, 1, ANY, ANY, 64, causal=True, scale=1.0)
+    given = pack_sequences(problem, [150, 0, 1, 400], [140, 5, 70, 430])
+    given = given._replace(q=4 * given.q)  # the maxima grow, so that O is rescaled
+    grid, kernel, args, _ = prepare_launch(problem, choose(problem), given, sms=2, arch="sm_100a")
+    verdict = ww.check(kernel, grid, args=args, device="b200")
+    assert verdict.kind == "clean", verdict
+
+
+def test_plans() -> None:
+    problem = Problem(3, 8, 2, 1000, 2000, 128, causal=True, scale=0.5)
+    found = plan_varlen(problem, 3000, 6000, sms=148)
+    assert (found.config, found.bounds, found.grid) == (CONFIGS[128], (False, True), (112, 1, 1))
+    assert found.scalars[:8] == (3, 3000, 6000, 0, 0, 8, 4, 8)
