@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -165,11 +166,11 @@ def test_tune_without_a_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     )
 
 
-def test_tune_is_for_targets_with_several_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda.device("cuda").spec = DEVICES["rtx5090"]
+def test_tune_is_for_targets_with_a_gemm(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda.device("cuda").spec = replace(DEVICES["rtx5090"], arch="sm_120")
     assert error_of("tune", "64x64x64") == (
         2,
-        "rtx5090 is sm_120a; expected sm_90a or sm_100a: other targets have one configuration",
+        "rtx5090 is sm_120; expected one of sm_90a, sm_100a, sm_120a: other targets have no GEMM kernel",
     )
 
 

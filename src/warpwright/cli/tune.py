@@ -71,8 +71,8 @@ def command(
     gpu = cuda.device(device)
     if kernels_of(gpu.spec.arch) not in KERNELS:
         raise UsageError(
-            f"{gpu.spec.name} is {gpu.spec.arch}; expected one of {', '.join(KERNELS)}: other targets have one "
-            "configuration"
+            f"{gpu.spec.name} is {gpu.spec.arch}; expected one of {', '.join(KERNELS)}: other targets have no "
+            "GEMM kernel"
         )
     rows = [row for shape in wanted for row in measure(gpu, shape, dtype, rounds)]
     _store(gpu.spec.name, [entry_of(row) for row in rows if row["kept"]])

@@ -38,7 +38,8 @@ class BackwardConfig:
         return CONTROL_BYTES + 4 * self.head_dim * (rows + self.stages * step)
 
 
-CONFIGS = {64: BackwardConfig(64), 128: BackwardConfig(128)}
+# By key, head dimension 128: with the warp that loads, seven warps leave 255 registers to a thread, nine only 168.
+CONFIGS = {64: BackwardConfig(64), 128: BackwardConfig(128, by_key=(112, 32))}
 GREATEST_HEAD = max(CONFIGS)
 
 
