@@ -231,6 +231,15 @@ def test_pack_and_unpack_join_halves():
     assert apply(lambda x, y: unpack(x, f16)[1], bits32, f16) == ["mov.b32 {%h0, %h1}, %r0"]
 
 
+def test_rounding_to_a_pair_may_apply_relu():
+    assert apply(lambda x, y: pack(bf16x2, x, y, relu=True), f32, bf16x2) == ["cvt.rn.relu.bf16x2.f32 %r0, %f1, %f0"]
+
+
+def test_extremes_may_keep_nan():
+    assert apply(lambda x, y: max(x, 0.0, nan=True), f32) == ["max.NaN.f32 %f1, %f0, 0f00000000"]
+    assert apply(lambda x, y: min(x, y, nan=True), bf16) == ["min.NaN.bf16 %h2, %h0, %h1"]
+
+
 def test_select_chooses_in_one_instruction():
     assert apply(lambda x, y: select(~(x < y), x, 7), u32) == [
         "setp.lt.u32 %p0, %r0, %r1",
@@ -342,6 +351,14 @@ REFUSED = [
     (
         lambda a, b, f, h: pack(u64, h, h),
         "given two bf16 to pack into u64; expected halves of 32 bits",
+    ),
+    (
+        lambda a, b, f, h: pack(bf16x2, h, h, relu=True),
+        "given two bf16 to pack with relu=True; expected f32: max(x, 0.0, nan=True) of others",
+    ),
+    (
+        lambda a, b, f, h: max(a, 1, nan=True),
+        "given u32 to max with nan=True; expected f32, f16, bf16 or a pair",
     ),
 ]
 

@@ -97,11 +97,14 @@ def pack_neighbours(words: list[Expr], out: type[Scalar]) -> list[Expr]:
     return [pack(word, *words[i : i + 2]) for i in range(0, len(words), 2)] if word else words
 
 
-def store_rows_to_smem(block: Tile, regs: list[Expr], matrices: bool) -> None:
-    """Store a warp's 16 rows of accumulators to ``block``: as packed 8 × 8 matrices (stmatrix), or pair by pair."""
+def store_rows_to_smem(block: Tile, regs: list[Expr], matrices: bool, *, relu: bool = False) -> None:
+    """Store a warp's 16 rows of accumulators to ``block``: as packed 8 × 8 matrices (stmatrix), or pair by pair.
+
+    ``relu`` is applied by the rounding to a block of 16-bit elements.
+    """
     lane, word = warp.lane, PACKED.get(block.dtype)
     pairs = [regs[i : i + 2] for i in range(0, len(regs), 2)]
-    packed = [[pack(word, *pair)] for pair in pairs] if word else pairs
+    packed = [[pack(word, *pair, relu=relu)] for pair in pairs] if word else pairs
     for start in range(0, len(packed), 4):
         column = 4 * start
         if matrices:

@@ -8,7 +8,7 @@ from typing import Any
 from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value, is_number, operand, same_type
 from warpwright.lang.trace import current
-from warpwright.types import Scalar, b32, f32, s32, s64, u32, u64
+from warpwright.types import Scalar, b32, f32, f64, s32, s64, u32, u64
 
 __all__ = [
     "brev", "clz", "cos", "div", "ex2", "fma", "lg2", "max", "min", "mul_hi", "mul_wide", "popc", "prmt",
@@ -32,39 +32,45 @@ def fma(a: Value, b: Value, c: Value) -> Expr:
     return current().pure(f"fma.rn.{type.name}", type, operand(a, type), operand(b, type), operand(c, type))
 
 
-def min(a: Any, b: Any, *more: Any) -> Any:
-    """Returns the minimum; Python numbers are compared during tracing. Of a NaN and a number it is the number.
+def min(a: Any, b: Any, *more: Any, nan: bool = False) -> Any:
+    """Returns the minimum; Python numbers are compared during tracing.
 
-    Raises KernelError for mixed types.
+    Of a NaN and a number it is the number, or with ``nan`` the NaN: f32, f16, bf16 and their pairs.
+
+    Raises KernelError for mixed types, and for ``nan`` with other types.
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
     PTX ISA 9.1 section 9.7.1.12 (min).
     """
-    return _emit_extreme("min", builtins.min, a, b, more)
+    return _emit_extreme("min", builtins.min, a, b, more, nan)
 
 
-def max(a: Any, b: Any, *more: Any) -> Any:
-    """Returns the maximum; Python numbers are compared during tracing. Of a NaN and a number it is the number.
+def max(a: Any, b: Any, *more: Any, nan: bool = False) -> Any:
+    """Returns the maximum; Python numbers are compared during tracing.
 
-    Raises KernelError for mixed types.
+    Of a NaN and a number it is the number, or with ``nan`` the NaN: f32, f16, bf16 and their pairs.
+
+    Raises KernelError for mixed types, and for ``nan`` with other types.
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
     PTX ISA 9.1 section 9.7.1.13 (max).
     """
-    return _emit_extreme("max", builtins.max, a, b, more)
+    return _emit_extreme("max", builtins.max, a, b, more, nan)
 
 
-def _emit_extreme(name: str, python: Any, a: Any, b: Any, more: tuple[Any, ...]) -> Any:
+def _emit_extreme(name: str, python: Any, a: Any, b: Any, more: tuple[Any, ...], nan: bool) -> Any:
     for value in more:
-        b = _emit_extreme(name, python, b, value, ())
+        b = _emit_extreme(name, python, b, value, (), nan)
     if is_number(a) and is_number(b):
         return python(a, b)
     type = _common_type(name, a, b)
     _check(type, type.kind not in ("bits", "pred"), name, "an integer or a float")
+    if nan:
+        _check(type, type.kind == "float" and type is not f64, f"{name} with nan=True", "f32, f16, bf16 or a pair")
     first, second = (a, b) if isinstance(a, Expr) else (b, a)
-    return current().pure(f"{name}.{type.name}", type, first, operand(second, type))
+    return current().pure(f"{name}{'.NaN' if nan else ''}.{type.name}", type, first, operand(second, type))
 
 
 def div(a: Value, b: Value) -> Expr:

@@ -105,13 +105,13 @@ def bitcast(value: Expr, type: type[Scalar]) -> Expr:
     return trace.pure(f"mov.b{type.bits}", type, value)
 
 
-def pack(type: type[Scalar], low: Any, high: Any) -> Expr:
+def pack(type: type[Scalar], low: Any, high: Any, *, relu: bool = False) -> Expr:
     """Returns two values in one register, ``low`` in the low half.
 
-    ``bf16x2`` and ``f16x2`` take two f32 (rounded to nearest even) or two of their own halves; ``b32``, ``u32``,
-    ``b64`` and ``u64`` take two values of half their size, bits unchanged.
+    ``bf16x2`` and ``f16x2`` take two f32 (rounded to nearest even, and with ``relu`` at least 0, NaN kept) or two of
+    their own halves; ``b32``, ``u32``, ``b64`` and ``u64`` take two values of half their size, bits unchanged.
 
-    Raises KernelError if the halves do not fit.
+    Raises KernelError if the halves do not fit, and for ``relu`` of other halves than f32.
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
@@ -119,7 +119,9 @@ def pack(type: type[Scalar], low: Any, high: Any) -> Expr:
     """
     low, high = _halves(type, low, high)
     if low.type is f32 and type.name in ("bf16x2", "f16x2"):
-        return current().pure(f"cvt.rn.{type.name}.f32", type, high, low)
+        return current().pure(f"cvt.rn{'.relu' if relu else ''}.{type.name}.f32", type, high, low)
+    if relu:
+        raise misuse(f"given two {low.type.name} to pack with relu=True; expected f32: max(x, 0.0, nan=True) of others")
     if low.type.bits * 2 != type.bits:
         raise misuse(f"given two {low.type.name} to pack into {type.name}; expected halves of {type.bits // 2} bits")
     return current().pure(f"mov.b{type.bits}", type, (low, high))

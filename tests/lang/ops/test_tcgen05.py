@@ -131,6 +131,16 @@ def test_registers_of_every_shape(shape, registers) -> None:
     ]
 
 
+def test_the_second_half_of_a_quarter_begins_16_lanes_later() -> None:
+    def body(a, x, n):
+        acc = allocated_tile((128, 16))
+        for half in (0, 1):
+            tcgen05.ld(acc[:, 8:], "16x256b", half=half)
+
+    loads = [line for line in emit(body) if line.startswith("tcgen05.ld")]
+    assert [line.split("+")[1] for line in loads] == ["8]", f"{(16 << 16) + 8}]"]
+
+
 def test_raw_addresses_copies_and_fences() -> None:
     def body(a, x, n):
         tcgen05.fence_before_thread_sync()
@@ -206,6 +216,11 @@ def mma(acc_shape=(128, 128), cta_group=1, **given):
         (
             lambda: tcgen05.ld(allocated_tile(), "8x8"),
             "given shape '8x8' to tcgen05.ld; expected one of 32x32b, 16x64b, 16x128b, 16x256b",
+        ),
+        (
+            lambda: tcgen05.ld(allocated_tile(), half=1),
+            "given tcgen05.ld of shape 32x32b with half=1; expected half=0 or 1, of a tile, with a shape of 16 lanes; "
+            "add 16 << 16 to a raw address",
         ),
         (
             lambda: tcgen05.st(allocated_tile((128, 32)), []),

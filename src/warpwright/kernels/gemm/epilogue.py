@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from warpwright.lang import Expr, Global, If, Pointer, ex2, f32, fma, ld, min, rcp, select, u32, unpack, var, warp
+from warpwright.lang import Expr, Global, If, Pointer, ex2, f32, fma, ld, max, min, rcp, u32, unpack, var, warp
 from warpwright.types import Scalar
 
-__all__ = ["ACTIVATIONS", "PLAIN", "Epilogue", "Finish", "factor"]
+__all__ = ["ACTIVATIONS", "GROUP", "PLAIN", "Epilogue", "Finish", "factor", "load_bias"]
 
 Finish = Callable[[list[Any], Any], list[Any]]
 
@@ -37,8 +37,8 @@ GROUP = 8  # columns between a thread's pairs of sums in a row, PTX ISA 9.1 sect
 
 def relu(x: Expr) -> Expr:
     """max(x, 0); NaN stays NaN."""
-    chosen: Expr = select(x < 0.0, 0.0, x)
-    return chosen
+    larger: Expr = max(x, 0.0, nan=True)
+    return larger
 
 
 def gelu(x: Expr) -> Expr:

@@ -140,14 +140,16 @@ def commit(
         current().emit(f"{opcode}.multicast::cluster.b64", place, ranks)
 
 
-def ld(source: Tensor, shape: str = "32x32b", *, num: int | None = None) -> list[Expr]:
+def ld(source: Tensor, shape: str = "32x32b", *, num: int | None = None, half: int = 0) -> list[Expr]:
     """Load tensor memory to registers, which may be read after `wait_ld`.
 
     From a tile each warp loads its own quarter, lanes 32·(warp % 4) to +31, and all columns of the tile: with shape
-    ``32x32b`` thread t gets row t of the quarter, one register a column. The registers have the tile's element type if
-    that has 32 bits, else b32. From a raw u32 address ``num`` repeats the shape. The limit is 128 registers.
+    ``32x32b`` thread t gets row t of the quarter, one register a column. A shape of 16 lanes loads the first 16 lanes
+    of the quarter, or with ``half=1`` the others. The registers have the tile's element type if that has 32 bits, else
+    b32. From a raw u32 address ``num`` repeats the shape. The limit is 128 registers.
 
-    Raises KernelError for an unknown shape and for a tile that is not ``shape`` times a power of two.
+    Raises KernelError for an unknown shape, for a tile that is not ``shape`` times a power of two, and for ``half``
+    with a shape of 32 lanes or a raw address.
 
     Issued by whole, converged warps.
     Completes by `wait_ld`.
@@ -155,10 +157,15 @@ def ld(source: Tensor, shape: str = "32x32b", *, num: int | None = None) -> list
     PTX ISA 9.1 section 9.7.16.8.3 (tcgen05.ld).
     """
     repeat = _repeat("tcgen05.ld", source, shape, num)
+    if half not in (0, 1) or (half and (shape == "32x32b" or isinstance(source, Expr))):
+        raise misuse(
+            f"given tcgen05.ld of shape {shape} with half={half!r}; expected half=0 or 1, of a tile, with a shape of "
+            "16 lanes; add 16 << 16 to a raw address"
+        )
     trace = current()
     dtype = source.dtype if isinstance(source, TmemTile) and source.dtype.bits == b32.bits else b32
     registers = [trace.fresh(dtype) for _ in range(repeat * REGISTERS[shape])]
-    trace.emit(f"tcgen05.ld.sync.aligned.{shape}.x{repeat}.b32", tuple(registers), _quarter(source))
+    trace.emit(f"tcgen05.ld.sync.aligned.{shape}.x{repeat}.b32", tuple(registers), _quarter(source, half))
     return registers
 
 
@@ -300,14 +307,15 @@ def _repeat(name: str, place: Tensor, shape: str, num: int | None) -> int:
     return repeat
 
 
-def _quarter(place: Tensor) -> nodes.Address:
-    """Returns the address plus the first lane of this warp's quarter: 32 × bits 5 and 6 of the thread index."""
+def _quarter(place: Tensor, half: int = 0) -> nodes.Address:
+    """Returns the address plus the first lane of this warp's quarter, 32 × bits 5 and 6 of the thread index, or of its
+    second half."""
     if isinstance(place, Expr):
         return addr(place)
     trace = current()
     thread = trace.pure("mov.u32", u32, "%tid.x")
     lane = trace.pure("and.b32", u32, trace.pure("shl.b32", u32, thread, LANE_SHIFT), 3 * QUARTER << LANE_SHIFT)
-    return addr(trace.pure("add.u32", u32, place.base, lane), place.column)
+    return addr(trace.pure("add.u32", u32, place.base, lane), place.column + (half * QUARTER // 2 << LANE_SHIFT))
 
 
 def _tensor(place: Tensor) -> Any:

@@ -52,6 +52,19 @@ def test_every_configuration(name: str, k: int) -> None:
     expect(multiply(config, a, b), a, b)
 
 
+@pytest.mark.parametrize("name", ["256x256 pair", "128x64", "swapped 128x16"])
+@pytest.mark.parametrize("dtype", [BF16, np.float16])
+def test_relu_of_results_of_16_bits(name: str, dtype: Any) -> None:
+    """The rounding applies relu; a sum that is NaN stays NaN, and -0 and -∞ become 0."""
+    a, b = np.ones((13, 8), dtype), np.zeros((8, 200), dtype)
+    bias = normal(200, dtype=np.float32)
+    bias[:5] = np.nan, -np.inf, np.inf, -0.0, -1e-30
+    out = np.full((13, 200), np.nan, dtype)
+    d = ww.matmul(a, b, level=TILINGS[name], bias=bias, activation="relu", out=out, device="b200")
+    expected = np.broadcast_to(np.maximum(bias, 0).astype(dtype), d.shape)
+    assert np.array_equal(d.astype(np.float32), expected.astype(np.float32), equal_nan=True)
+
+
 @pytest.mark.parametrize("name", ["256x256 pair", "128x128", "swapped 128x128"])
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("dtypes", [(BF16, BF16), (E4M3, E5M2)])

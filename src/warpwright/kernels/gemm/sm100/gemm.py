@@ -9,9 +9,11 @@ no lanes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue, factor
+from warpwright.kernels.gemm.epilogue import GROUP, PLAIN, Epilogue, factor, load_bias
 from warpwright.kernels.gemm.sm90.kernel import Matrix, k_blocks, split_batch
 from warpwright.kernels.gemm.sm100.steps import (
     BOTH,
@@ -19,18 +21,17 @@ from warpwright.kernels.gemm.sm100.steps import (
     load_operand,
     multiply_block,
     rasterize,
-    store_boxes,
     store_columns,
+    store_fragments,
     sync_dealloc,
 )
 from warpwright.kernels.gemm.sm100.tilings import LANES, TILINGS, WARPS, Tiling
-from warpwright.kernels.tiles import atom
+from warpwright.kernels.tiles import PACKED, atom
 from warpwright.lang import (
     Expr,
     Global,
     If,
     Ring,
-    bar,
     bf16,
     cluster_ctaid,
     clusterid,
@@ -43,7 +44,6 @@ from warpwright.lang import (
     nclusterid,
     role,
     smem,
-    st,
     tcgen05,
     tid,
     tma,
@@ -55,8 +55,6 @@ from warpwright.lang import (
 from warpwright.types import Scalar
 
 __all__ = ["gemm"]
-
-BIAS_BARRIER = 2
 
 
 @kernel("sm_100a", cluster=2, threads=256)
@@ -101,8 +99,6 @@ def gemm(
     acc = Ring(config.accumulators * waves, full=1, empty=ctas * WARPS, name="acc", d=sums)
     box = (tile_n, 32) if config.swapped else (2 * 32, 128 // out.nbytes)
     blocks = smem.tile(out, (WARPS * box[0], box[1]), swizzle=0 if config.swapped else 128)
-    staged = bool(epilogue.bias) and not config.swapped
-    shifts: Any = smem.array(f32, tile_n) if staged else None
     init_alloc_sync(ab, acc, maps=(a, b, d), ctas=ctas)
     half: Any = cluster_ctaid.x if ctas > 1 else 0
     both = BOTH if ctas > 1 else None
@@ -177,34 +173,31 @@ def gemm(
 
     @role(warps=range(WARPS, 2 * WARPS))
     def store() -> None:
-        tiles, one, thread = acc.consumer(), elect_one(), tid.x % LANES
+        tiles, one = acc.consumer(), elect_one()
+        shifts: Any = None
+        relu = epilogue.activation == "relu" and out in PACKED and not config.swapped  # by the rounding to 16 bits
+        before = replace(epilogue, activation="") if relu else epilogue
+        store_tile: Any = store_columns if config.swapped else partial(store_fragments, relu=relu)
         scale = factor(alpha, scale_a, scale_b) if epilogue.scaled else None
+
+        def finish(sums: list[Any], left: int) -> list[Any]:
+            pairs = shifts if isinstance(shifts, list) else None  # a fragment has two columns of each GROUP, two rows
+            added = [pairs[left // GROUP + i // 4][i % 2] for i in range(len(sums))] if pairs else shifts
+            return before.apply(sums, scale, added)
+
         for at, row, col in output_tiles():
-            added: Any = None
-            elements: Any = Global(epilogue.bias or f32, bias)
             if epilogue.bias and config.swapped:
-                added = ld(elements + min(row + thread, columns - 1), nc=True).to(f32)
-            elif staged:
-                bar.sync(BIAS_BARRIER, LANES)  # all four warps have read the bias of the tile before
-                for i in range(0, tile_n, LANES):
-                    with If(thread + i < tile_n):
-                        element = ld(elements + min(col + i + thread, columns - 1), nc=True)
-                        st(shifts + (thread + i), element.to(f32))
-                bar.sync(BIAS_BARRIER, LANES)
-
-            def finish(words: list[Any], left: int, added: Any = added) -> list[Any]:
-                if staged:
-                    fours = [ld(shifts + (left + i), vec=4) for i in range(0, len(words), 4)]
-                    added = [each for four in fours for each in four]
-                return epilogue.apply(words, scale, added)
-
+                element = Global(epilogue.bias, bias) + min(row + tid.x % LANES, columns - 1)
+                shifts = ld(element, nc=True).to(f32)
+            elif epilogue.bias:
+                first = col + warp.lane % 4 * 2
+                shifts = load_bias(Global(epilogue.bias, bias), first, tile_n // GROUP, GROUP, columns)
             for wave in range(waves):
                 result = next(tiles)
                 result.full.wait()
                 tcgen05.fence_after_thread_sync()
                 place = at["d"], row + wave * LANES, col
-                way = store_columns if config.swapped else store_boxes
-                for moment in way(result.d, d, blocks, *place, config, finish):
+                for moment in store_tile(result.d, d, blocks, *place, finish):
                     if moment == "read":
                         tcgen05.fence_before_thread_sync()
                         warp.sync()

@@ -8,8 +8,18 @@ from typing import Any
 
 from warpwright.kernels.gemm.epilogue import Finish
 from warpwright.kernels.gemm.sm100.configs import LANES, PAIR, SM_FLOPS, Config
-from warpwright.kernels.gemm.sm100.tilings import Tiling
-from warpwright.kernels.tiles import PACKED, WARPS, WGMMA_BYTES, atom, pack_neighbours, part, shift_mask, window
+from warpwright.kernels.tiles import (
+    PACKED,
+    WARP_ROWS,
+    WARPS,
+    WGMMA_BYTES,
+    atom,
+    pack_neighbours,
+    part,
+    shift_mask,
+    store_rows_to_smem,
+    window,
+)
 from warpwright.lang import (
     Break,
     Expr,
@@ -61,6 +71,7 @@ __all__ = [
     "store",
     "store_boxes",
     "store_columns",
+    "store_fragments",
     "store_rows",
     "sync_dealloc",
     "throttle",
@@ -246,17 +257,12 @@ def store(
                 st((line + column).cast(words[i].type), *words[i : i + 4], sem=sem, scope=scope)
 
 
-def store_to_block(
-    acc: tmem.TmemTile, block: Tile, row: Expr, columns: int, finish: Finish | None = None, left: int = 0
-) -> None:
-    """Store this thread's row of ``acc`` to row ``row`` of ``block``, 16 bytes at a time; a load has ``columns``.
-
-    ``finish`` is applied to the sums; ``left`` is the column of the tile where ``acc`` begins.
-    """
+def store_to_block(acc: tmem.TmemTile, block: Tile, row: Expr, columns: int) -> None:
+    """Store this thread's row of ``acc`` to row ``row`` of ``block``, 16 bytes at a time; a load has ``columns``."""
     for first in range(0, acc.shape[1], columns):
         words = tcgen05.ld(acc[:, first : first + columns])
         tcgen05.wait_ld()
-        words = pack_neighbours(finish(words, left + first) if finish else words, block.dtype)
+        words = pack_neighbours(words, block.dtype)
         for i in range(0, len(words), 4):
             corner = block.at(row, first + i * columns // len(words))
             st(corner.cast(words[i].type), *words[i : i + 4])
@@ -289,10 +295,9 @@ def store_boxes(
     matrix: tuple[Expr, ...],
     row: Expr,
     col: Expr,
-    config: Config | Tiling,
-    finish: Finish | None = None,
+    config: Config,
 ) -> Iterator[str]:
-    """Tensor memory to D, box by box: registers, ``finish``, a block of shared memory, a TMA store.
+    """Tensor memory to D, box by box: registers, a block of shared memory, a TMA store.
 
     Yields "read" once all of ``acc`` is in registers and "stored" after the last TMA store. A box of 32 rows belongs to
     one warp; for larger boxes the four warps of the epilogue synchronise twice a box. ``acc`` has waves of 128 rows
@@ -308,7 +313,7 @@ def store_boxes(
         with If(stores):  # TMA has read this block's last contents
             tma.wait_group(newer, read=True)
         sync_store_warps(box)
-        store_to_block(acc[:, left : left + blocks.shape[1]], block, tid.x % box, config.columns, finish, left)
+        store_to_block(acc[:, left : left + blocks.shape[1]], block, tid.x % box, config.columns)
         if left == lefts[-1]:
             yield "read"
         fence.proxy_async()
@@ -319,6 +324,52 @@ def store_boxes(
     yield "stored"
 
 
+def store_fragments(
+    acc: tmem.TmemTile,
+    d: tma.Map[Scalar],
+    blocks: Tile,
+    matrix: tuple[Expr, ...],
+    row: Expr,
+    col: Expr,
+    finish: Finish,
+    relu: bool,
+) -> Iterator[str]:
+    """Tensor memory to D, box by box: fragments of 16 rows, ``finish``, a block of shared memory, a TMA store.
+
+    A thread has two columns of each eight, in the layout of wgmma's sums, so it needs a quarter of the bias; with a row
+    to a thread, reading the bias takes as much of shared memory as a fifth of the mma. The next load from tensor memory
+    is in flight while the epilogue works. Yields "read" once all of ``acc`` is in registers.
+    """
+    own, stores, width = tid.x % LANES // WARP_SIZE, elect_one(), blocks.shape[1]
+    stages, lefts = blocks.shape[0] // LANES, range(0, acc.shape[1], width)
+    halves = [(left, half) for left in lefts for half in (0, 1)]
+    newer = stages - 1 if len(lefts) % stages == 0 else 0
+
+    def load(left: int, half: int) -> list[Expr]:
+        return tcgen05.ld(acc[:, left : left + width], "16x256b", half=half)
+
+    loaded = load(*halves[0])
+    for number, (left, half) in enumerate(halves):
+        block = part(blocks, own * stages + number // 2 % stages, WARP_SIZE, "k")
+        if half == 0:
+            with If(stores):  # TMA has read this block's last contents
+                tma.wait_group(newer, read=True)
+            warp.sync()
+        tcgen05.wait_ld()
+        sums = loaded
+        if (left, half) == halves[-1]:
+            yield "read"
+        else:
+            loaded = load(*halves[number + 1])
+        store_rows_to_smem(part(block, half, WARP_ROWS, "k"), finish(sums, left), block.dtype in PACKED, relu=relu)
+        if half == 1:
+            fence.proxy_async()
+            warp.sync()
+            with If(stores):
+                tma.store(d[(*matrix, row + own * WARP_SIZE, col + left)], block)
+                tma.commit_group()
+
+
 def store_columns(
     acc: tmem.TmemTile,
     d: tma.Map[Scalar],
@@ -326,7 +377,6 @@ def store_columns(
     matrix: tuple[Expr, ...],
     row: Expr,
     col: Expr,
-    config: Tiling,
     finish: Finish,
 ) -> Iterator[str]:
     """Tensor memory that has Dᵀ to D: a thread has a column of D, a warp stores 32 columns by one TMA store.
@@ -338,8 +388,8 @@ def store_columns(
     with If(stores):  # TMA has read this block's last contents
         tma.wait_group(0, read=True)
     warp.sync()
-    for first in range(0, height, config.columns):
-        chosen = slice(first, builtins.min(first + config.columns, height))
+    for first in range(0, height, LOADED_COLUMNS):
+        chosen = slice(first, builtins.min(first + LOADED_COLUMNS, height))
         words = tcgen05.ld(acc[:, chosen])
         tcgen05.wait_ld()
         for i, word in enumerate(finish(words, first)):

@@ -16,7 +16,7 @@ WARPS = 4  # of the epilogue
 BOX_ROWS = 32  # rows of D that one warp stores at a time; without a swap its columns
 BLOCKS = 2  # of the epilogue in each warp
 ROW_BYTES = 128
-CONTROL_BYTES = 2048  # mbarriers, and 256 elements of the bias
+CONTROL_BYTES = 1024  # mbarriers, and room to align the stages
 SUM_BYTES = 4
 L2_PROMOTION = 256
 # Of the estimate, by the constants of `targets.timing`: cycles of an mma at least; bytes a cycle from L2 to an SM, and
@@ -57,7 +57,6 @@ class Tiling:
     kernel = "gemm"
     threads = 256
     box = BOX_ROWS, ROW_BYTES
-    columns = 32  # of tensor memory in one load
 
     @property
     def cluster(self) -> int:
