@@ -92,6 +92,7 @@ NUMBERS = "it publishes a number, and the warps that wait for it use other colum
 BY_Q = "Q, released after it, orders the next sums by way of the softmax, which fences"
 ALL_Q = "the next number comes after the next Q, which all lanes have released"
 LANES_LATER = "the lanes synchronise again before their next common operation"
+AFTER_Q = "the loader has waited for Q, released after dO"
 TILES = "dO comes after Q, which is released when all MMAs of its tile are complete"
 LAST = "no load follows the last tile"
 S_WAITED = "S was issued before dQ, for which the tile before has waited, and the next wait covers dK"
@@ -214,7 +215,9 @@ REDUNDANT = {
     r"mma\.sync cp\.async load cp\.async\.mbarrier\S* #0: arrives at once": QUERIES,
     r"mma\.sync cp\.async init fence\.mbarrier_init": "no engine uses its mbarriers, and bar.sync orders threads",
     r"mma\.sync cp\.async compute fence\.proxy": "cp.async writes through the generic proxy, as threads do",
-    r"backward sm120 by key load mbarrier\.try_wait\S* #1$": "the loader has waited for Q, released after dO",
+    r"backward sm120 by key load mbarrier\.try_wait\S* #1$": AFTER_Q,
+    r"backward sm120 by key compute (fence\.proxy|bar\.warp\.sync)\S* #0$": AFTER_Q,
+    r"backward sm120 by key compute cp\.async\.bulk\.commit_group #0$": "the next one commits its copies too",
     rf"{MMA} mbarrier\.try_wait\S* #0($|: the next barrier)": FIRST,
     rf"{MMA} mbarrier\.try_wait\S* #2$": "the thread that loads has synchronised with all readers at bar.sync",
     rf"{MMA} bar\.warp\.sync #0": LANES,
