@@ -20,7 +20,16 @@ from warpwright.report.text import grid_row, time_row, usage_row
 from warpwright.report.verdict import Verdict
 from warpwright.vgpu.timing import Profile, Region
 
-__all__ = ["how_text", "parts_bar", "parts_key", "profile_page", "profile_sections", "time_tiles"]
+__all__ = [
+    "SCRIPTS",
+    "how_text",
+    "parts_bar",
+    "parts_key",
+    "profile_data",
+    "profile_page",
+    "profile_sections",
+    "time_tiles",
+]
 
 SCRIPTS = ("timeline.js", "roofline.js")
 COLOURS = {
@@ -61,8 +70,12 @@ def profile_page(profile: Profile, result: Verdict | None = None) -> str:
     if result is not None:
         errors = section("result", "The result, against float64", table([result.as_row()]))
         sections.append(("result", "Result", errors))
-    data = {"timeline": timeline_data(profile), "roofline": roofline_data(profile)}
-    return page(title, head, sections, data, SCRIPTS)
+    return page(title, head, sections, profile_data(profile), SCRIPTS)
+
+
+def profile_data(profile: Profile) -> dict[str, Any]:
+    """Returns the data of the page for its `SCRIPTS`."""
+    return {"timeline": timeline_data(profile), "roofline": roofline_data(profile)}
 
 
 def profile_sections(profile: Profile) -> Iterator[Section]:

@@ -35,6 +35,8 @@ def listing(file: str, notes: Mapping[int, tuple[str, str]]) -> Html:
     a line: a short one before it and a long one after it."""
     near = {number for line in notes for number in range(line - AROUND, line + AROUND + 1)}
     numbers = sorted(number for number in near if linecache.getline(file, number))
+    while numbers and numbers[-1] not in notes and not linecache.getline(file, numbers[-1]).strip():
+        numbers.pop()
     texts = textwrap.dedent("".join(linecache.getline(file, number) for number in numbers)).splitlines()
     rows, before = [], 0
     for number, text in zip(numbers, texts, strict=True):
