@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from warpwright import display
 from warpwright.errors import Deadlock, DescriptorError, DeviceError, LimitReached, UnsupportedInstruction
 from warpwright.gpu import Device
 from warpwright.run.check import check, merge_verdicts
@@ -30,6 +31,9 @@ class Launched:
     verdict: Verdict | None
     time_us: float | None
 
+    def _repr_html_(self) -> str:
+        return display.html_of(self)
+
 
 @dataclass
 class Session:
@@ -46,6 +50,9 @@ class Session:
     strict: bool = False
     launches: list[Launched] = field(default_factory=list)
     longest: Profile | None = None
+
+    def _repr_html_(self) -> str:
+        return display.html_of(self)
 
     def launch(self, entry: Entry, args: Sequence[Any], **how: Any) -> Launched:
         """Run a kernel; check and profile it before, on copies of its memory, if the session does so.

@@ -10,7 +10,7 @@ from typing import Any
 
 from warpwright.report.html.elements import Html, element
 
-__all__ = ["Section", "page", "style"]
+__all__ = ["Section", "page", "read", "style"]
 
 Section = tuple[str, str, Html]  # anchor, title in the navigation, HTML
 
@@ -25,16 +25,17 @@ def page(title: str, head: Html, sections: Sequence[Section], data: Mapping[str,
         "navigation": element("nav", *links, aria_label="sections") if links[1:] else "",
         "sections": "".join(html for *_, html in sections),
         "data": json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/"),
-        "scripts": "\n".join(_read(name) for name in scripts),
+        "scripts": "\n".join(read(name) for name in scripts),
     }
-    before, *rest = _read("page.html").split("{{")
+    before, *rest = read("page.html").split("{{")
     return before + "".join(parts[name] + text for name, text in (each.split("}}", 1) for each in rest))
 
 
 def style() -> str:
     """Returns the style sheet of all reports."""
-    return _read("style.css")
+    return read("style.css")
 
 
-def _read(name: str) -> str:
+def read(name: str) -> str:
+    """Returns the text of a file of this folder."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -1,4 +1,5 @@
-"""The page of a verdict: each finding with its accesses in the code and its repair; of a hang, which thread waits at which barrier."""
+"""The page of a verdict: each finding with its accesses in the code and its repair; of a hang, which thread waits at
+which barrier."""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from warpwright import display
+
 __all__ = ["Conflict", "Phase", "Profile", "Region", "Resources", "Role", "Span", "Stall", "Usage"]
 
 Dim3 = tuple[int, int, int]
@@ -173,6 +175,17 @@ class Profile:
 
     def __repr__(self) -> str:
         return f"Profile({self.kernel!r} on {self.device}, grid={self.grid}: {self.time_us:.2f} µs)"
+
+    def _repr_html_(self) -> str:
+        return display.html_of(self)
+
+    def show(self) -> Any:
+        """Opens the report of the profile in a browser and returns its file; in a notebook, returns the report for the
+        output of the cell.
+
+        Raises UsageError if no browser opens.
+        """
+        return display.show(self)
 
     def as_dict(self) -> dict[str, Any]:
         """The profile as a dict, ready for JSON."""
