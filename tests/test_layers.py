@@ -9,7 +9,7 @@ import pytest
 from tests.imports import SOURCE, circles, imported_names, imports, modules
 
 LAYERS = [  # from the bottom up; a folder imports only what stands below it
-    {"errors"},
+    {"display", "errors"},
     {"arrays", "folders", "targets", "types"},
     {"isa", "layout"},
     {"ptx"},

@@ -14,9 +14,12 @@ The kernel language is `warpwright.lang`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+from warpwright import display
 
 if TYPE_CHECKING:
     from warpwright.errors import (
@@ -90,6 +93,14 @@ _HOMES = {
     "profile": "run.profile",
     "virtual": "interop.virtual",
 }
+
+
+def _display(function: str) -> Callable[[Any], Any]:
+    """Returns a function of `report.html.notebook`, which is imported at its first call."""
+    return lambda result: getattr(import_module("warpwright.report.html.notebook"), function)(result)
+
+
+display.FUNCTIONS.update(html=_display("cell_html"), show=_display("show_report"))
 
 
 def __getattr__(name: str) -> Any:

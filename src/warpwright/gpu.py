@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from warpwright import targets
+from warpwright import display, targets
 from warpwright.ptx import nodes
 
 __all__ = ["Device", "LaunchResult"]
@@ -26,6 +26,9 @@ class LaunchResult:
 
     def __repr__(self) -> str:
         return f"LaunchResult(printed={reprlib.repr(self.printed)})"
+
+    def _repr_html_(self) -> str:
+        return display.html_of(self)
 
 
 class Device(Protocol):

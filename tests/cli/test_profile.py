@@ -108,7 +108,8 @@ def test_a_full_run_is_verified_and_a_wrong_result_is_a_finding(calls) -> None:
 
 
 def test_trace_and_plot_are_written(calls, folder) -> None:
-    assert run("gemm", "--size", 128, "--trace", "t.json", "--plot", "t.svg").exit_code == 0
+    assert run("gemm", "--size", 128, "--trace", "t.json", "--plot", "t.svg", "--html", "t.html").exit_code == 0
+    assert "<h1>gemm, 128 × 128 × 128 on b200, predicted</h1>" in (folder / "t.html").read_text(encoding="utf-8")
     assert json.loads((folder / "t.json").read_text())["traceEvents"]
     assert (folder / "t.svg").read_text().startswith("<?xml")
 
@@ -168,6 +169,10 @@ def test_a_launch_file(calls, folder) -> None:
         (
             ["gemm", "--size", "12x3"],
             "given --size 12x3; expected M = N = K such as 4096, or MxNxK such as 4096x512x8192",
+        ),
+        (
+            ["gemm", "--size", 128, "--html", "no/t.html"],
+            "cannot write no/t.html: No such file or directory; name a file in a folder that exists",
         ),
         (["gemm", "--plot", "t.jpg"], "given --plot t.jpg; expected a file name that ends with .svg, .png, .pdf"),
         (

@@ -31,6 +31,7 @@ from warpwright.ops.binding import Call
 from warpwright.ops.launches import launches
 from warpwright.ops.matmul.call import matmul
 from warpwright.report.findings import verdict_lines
+from warpwright.report.html.verdict import verdict_page
 from warpwright.report.output import write_file
 from warpwright.report.sarif import sarif_of
 from warpwright.report.tables import table
@@ -63,8 +64,11 @@ STOPPED = ("deadlock", "fault")  # rules after which there is no result
 @click.option("--off", multiple=True, metavar="RULE", help="Rule that is not checked; may be repeated.")
 @click.option("--strict", is_flag=True, help="Notes are findings, also in PTX of other compilers.")
 @click.option("--sarif", type=OutputFile(), help="Write the findings for code review tools (SARIF).")
+@click.option("--html", type=OutputFile(), help="Write the verdict as a page for a browser (HTML).")
 @json_option
-def command(what: str, off: tuple[str, ...], sarif: Path | None, as_json: bool, **options: Any) -> None:
+def command(
+    what: str, off: tuple[str, ...], sarif: Path | None, html: Path | None, as_json: bool, **options: Any
+) -> None:
     """Check a kernel on a virtual GPU: races, deadlocks, broken protocols.
 
     Exit status: 0 clean or with notes only, 1 findings, 2 usage error, 3 incomplete: some code was not reached or is
@@ -78,6 +82,8 @@ def command(what: str, off: tuple[str, ...], sarif: Path | None, as_json: bool, 
         verdict, errors, source = _verdict(what, how, options)
     if sarif is not None:
         write_file(sarif, json.dumps(sarif_of([verdict], __version__, source), indent=2))
+    if html is not None:
+        write_file(html, verdict_page(verdict, source, _command(), errors))
     if as_json:
         emit({**verdict.as_dict(), **({} if errors is None else {"result": errors.as_row()})})
     else:
@@ -95,7 +101,7 @@ def _command() -> str:
     words = []
     for option in context.command.params:
         name = option.name or ""
-        if name in ("explore", "seed", "sarif", "as_json"):
+        if name in ("explore", "seed", "sarif", "html", "as_json"):
             continue
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             given, flag = context.params[name], option.opts[:1] * isinstance(option, click.Option)

@@ -11,6 +11,17 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from warpwright.report.output import try_file
 from warpwright.run import devices
@@ -65,14 +76,20 @@ def remark(text: str) -> None:
 
 @contextlib.contextmanager
 def progress(total: int = 1) -> Iterator[Callable[[str], None]]:
-    """Show progress on a terminal; call the yielded function with the description of each step."""
-    with Console(stderr=True).status("") as status:
+    """Show progress on a terminal, of several steps a bar with the time left; call the yielded function with the
+    description of each step."""
+    console = Console(stderr=True)
+    columns: list[ProgressColumn] = [SpinnerColumn(), TextColumn("{task.description}")]
+    if total > 1:
+        columns += [BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()]
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+        task = shown.add_task("", total=total)
         step = 0
 
         def describe(text: str) -> None:
             nonlocal step
+            shown.update(task, description=escape(text), completed=step)
             step += 1
-            status.update(text if total == 1 else f"[{step}/{total}] {text}")
 
         yield describe
 

@@ -25,6 +25,7 @@ from warpwright.cli.problems import PROBLEM_OPTIONS, problem_of
 from warpwright.report.account import account
 from warpwright.report.advice import advice
 from warpwright.report.figure import check_path
+from warpwright.report.html.profile import profile_page
 from warpwright.report.output import write_file
 from warpwright.report.pipeline import draw_pipeline
 from warpwright.report.tables import table
@@ -49,9 +50,12 @@ SIZE, HEADS = "4096", "1x16x1024x128"
 )
 @click.option("--limit", type=click.IntRange(1), help="Of a file: stop after so many jumps of a warp.")
 @click.option("--trace", type=OutputFile(), help="Write a trace for Perfetto (JSON).")
+@click.option("--html", type=OutputFile(), help="Write the report, with a timeline that zooms, for a browser (HTML).")
 @click.option("--plot", type=OutputFile(), help="Draw the pipeline (.svg, .png, .pdf).")
 @json_option
-def command(what: str, fast: bool, trace: Path | None, plot: Path | None, as_json: bool, **options: Any) -> None:
+def command(
+    what: str, fast: bool, trace: Path | None, html: Path | None, plot: Path | None, as_json: bool, **options: Any
+) -> None:
     """Predict the time of a kernel on a virtual GPU, and show where it goes."""
     if plot is not None:
         check_path(plot)
@@ -62,6 +66,8 @@ def command(what: str, fast: bool, trace: Path | None, plot: Path | None, as_jso
         write_file(trace, json.dumps(trace_of(predicted)))
     if plot is not None:
         draw_pipeline(predicted, plot)
+    if html is not None:
+        write_file(html, profile_page(predicted, verdict))
     hints = advice(predicted)
     if as_json:
         checked = {} if verdict is None else verdict.as_row()

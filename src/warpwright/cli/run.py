@@ -18,6 +18,7 @@ from warpwright import __version__
 from warpwright.cli.check import STATUS
 from warpwright.cli.console import OutputFile, remark, tell
 from warpwright.errors import UsageError
+from warpwright.report.html.program import program_page
 from warpwright.report.launches import kernel_rows, launch_lines, markdown_of
 from warpwright.report.output import write_file
 from warpwright.report.sarif import sarif_of
@@ -38,6 +39,7 @@ __all__ = ["command"]
 @click.option("--nvcc", multiple=True, metavar="OPTION", help="An option of nvcc for a .cu file; may be repeated.")
 @click.option("--json", "as_json", type=OutputFile(), help="Write launches and findings (JSON).")
 @click.option("--sarif", type=OutputFile(), help="Write the findings for code review tools (SARIF).")
+@click.option("--html", type=OutputFile(), help="Write kernels, findings and the longest launch for a browser (HTML).")
 @click.option("--markdown", type=OutputFile(), help="Write the kernels and the findings for the summary of a CI job.")
 @click.argument("program")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -57,6 +59,7 @@ def command(program: str, args: tuple[str, ...], **options: Any) -> None:
         find_device(options["name"]), options["check"], options["profile"], options["only"], options["strict"]
     )
     run = _run_script if program.endswith(".py") else _run_program
+    options["program"] = program
     try:
         failed = run(session, program, args, options)
     except Exception:  # of a script, or for an instruction that the device does not execute
@@ -120,6 +123,9 @@ def _report(session: Session, options: dict[str, Any]) -> None:
         write_file(options["as_json"], json.dumps(found, indent=2))
     if options["sarif"]:
         write_file(options["sarif"], json.dumps(sarif_of(verdicts, __version__), indent=2))
+    if options["html"]:
+        title = f"{Path(options['program']).name} on {session.device.name}"
+        write_file(options["html"], program_page(title, launches, session.longest))
     if options["markdown"]:
         write_file(options["markdown"], markdown_of(launches))
     if kernels and (session.check or session.profile):

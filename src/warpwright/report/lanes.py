@@ -11,6 +11,7 @@ from statistics import median
 from warpwright.vgpu.timing import Span
 
 __all__ = [
+    "ALL_WARPS",
     "ENGINES",
     "SLOT",
     "TENSOR",

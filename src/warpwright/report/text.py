@@ -15,7 +15,7 @@ from warpwright.report.format import base_name, clause, gain_text, headline, per
 from warpwright.report.tables import table
 from warpwright.vgpu.timing import Profile, Role
 
-__all__ = ["main_stall", "profile_tables"]
+__all__ = ["grid_row", "main_stall", "profile_tables", "time_row", "usage_row"]
 
 MAX_STALLS = 4
 MIN_SHARE = 0.01
@@ -34,9 +34,9 @@ def main_stall(profile: Profile) -> str:
 def profile_tables(profile: Profile, advice: Sequence[Any] = ()) -> Iterator[RenderableType]:
     """Yields the output of ``warpwright profile``: time, use of the GPU, grid, parts of the time, stalls, advice."""
     yield f"[bold]{_title(profile)}[/bold]"
-    yield table([_time(profile)])
-    yield table([_usage(profile)], "use of the GPU, of its peak")
-    yield table([_grid(profile)], "the grid")
+    yield table([time_row(profile)])
+    yield table([usage_row(profile)], "use of the GPU, of its peak")
+    yield table([grid_row(profile)], "the grid")
     parts = account(profile)
     if parts:
         yield table([{part: round(cost, 1) for part, cost in parts.items()}], "where the time goes, µs")
@@ -52,7 +52,8 @@ def _title(profile: Profile) -> str:
     return escape(f"{headline(profile)} ({how})")
 
 
-def _time(profile: Profile) -> dict[str, Any]:
+def time_row(profile: Profile) -> dict[str, Any]:
+    """Returns the predicted time and what the tensor cores do in it, as a row of a table."""
     row: dict[str, Any] = {
         "time_us": profile.time_us,
         "cycles": round(profile.cycles),
@@ -68,7 +69,8 @@ def _time(profile: Profile) -> dict[str, Any]:
     return row | {"dropped_work": percent(profile.dropped)}
 
 
-def _usage(profile: Profile) -> dict[str, Any]:
+def usage_row(profile: Profile) -> dict[str, Any]:
+    """Returns the shares of the peaks and the bytes moved, as a row of a table."""
     usage = profile.usage
     return {
         "tensor cores": percent(usage.tensor),
@@ -82,7 +84,8 @@ def _usage(profile: Profile) -> dict[str, Any]:
     }
 
 
-def _grid(profile: Profile) -> dict[str, Any]:
+def grid_row(profile: Profile) -> dict[str, Any]:
+    """Returns the launch and how its CTAs fill the GPU, as a row of a table."""
     return {
         "grid": _dims(profile.grid),
         "block": _dims(profile.block),

@@ -20,6 +20,7 @@ __all__ = ["trace_of"]
 Event = dict[str, Any]
 ALL_CTAS = 1 << 30
 WAIT_COLOR = "grey"
+PARTS = ("spans", "roles", "conflicts", "phases", "memory", "resources")  # of a profile, which are no single facts
 
 
 def trace_of(profile: Profile) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def trace_of(profile: Profile) -> dict[str, Any]:
     scale = 1 / profile.clock_mhz
     threads = list(_threads(profile.spans))
     events = [*_names(threads), *(_complete(span, tid, scale) for span, tid, _ in threads), *_arrows(threads, scale)]
-    facts = {name: value for name, value in profile.as_dict().items() if name not in ("spans", "roles", "conflicts")}
+    facts = {name: value for name, value in profile.as_dict().items() if name not in PARTS}
     return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"title": headline(profile), **facts}}
 
 

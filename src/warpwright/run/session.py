@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from warpwright import display
 from warpwright.errors import Deadlock, DescriptorError, DeviceError, LimitReached, UnsupportedInstruction
 from warpwright.gpu import Device
 from warpwright.run.check import check, merge_verdicts
@@ -15,6 +16,7 @@ from warpwright.run.profile import profile
 from warpwright.vgpu.checks.coverage import Coverage
 from warpwright.vgpu.checks.findings import Finding, Verdict
 from warpwright.vgpu.checks.rules import RULES
+from warpwright.vgpu.timing import Profile
 
 __all__ = ["Launched", "Session"]
 
@@ -29,12 +31,16 @@ class Launched:
     verdict: Verdict | None
     time_us: float | None
 
+    def _repr_html_(self) -> str:
+        return display.html_of(self)
+
 
 @dataclass
 class Session:
     """A program on a virtual GPU: the device, what each launch is asked for, and the launches so far.
 
     Launches of kernels whose names ``only`` does not match are only run. ``strict`` is that of ``ww.check``.
+    ``longest``: the profile of the launch with the longest predicted time.
     """
 
     device: Device
@@ -43,6 +49,10 @@ class Session:
     only: str = ""
     strict: bool = False
     launches: list[Launched] = field(default_factory=list)
+    longest: Profile | None = None
+
+    def _repr_html_(self) -> str:
+        return display.html_of(self)
 
     def launch(self, entry: Entry, args: Sequence[Any], **how: Any) -> Launched:
         """Run a kernel; check and profile it before, on copies of its memory, if the session does so.
@@ -54,7 +64,7 @@ class Session:
         asked = re.search(self.only, entry.name) is not None
         verdict = check(entry, strict=self.strict, **given) if self.check and asked else None
         try:
-            time_us = profile(entry, **given).time_us if self.profile and asked else None
+            time_us = self.predict(entry, given) if self.profile and asked else None
             launch(entry, **given)
         except (DeviceError, DescriptorError) as error:
             failure = _verdict_on_failure(entry.name, self.device.name, verdict, error)
@@ -63,6 +73,13 @@ class Session:
         done = Launched(entry.name, how["grid"], verdict, time_us)
         self.launches.append(done)
         return done
+
+    def predict(self, entry: Entry, given: dict[str, Any]) -> float:
+        """Returns the predicted time of a launch, µs."""
+        predicted = profile(entry, **given)
+        if self.longest is None or predicted.time_us > self.longest.time_us:
+            self.longest = predicted
+        return predicted.time_us
 
 
 def _verdict_on_failure(

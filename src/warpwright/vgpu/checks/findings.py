@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from warpwright import display
 from warpwright.vgpu.checks.coverage import Coverage, coverage_lines
 from warpwright.vgpu.checks.hang import Hang, page_lines
 from warpwright.vgpu.checks.steps import Step
@@ -144,6 +145,9 @@ class Verdict:
     def __repr__(self) -> str:
         rules = ", ".join(dict.fromkeys(finding.rule.id for finding in self.findings or self.notes))
         return f"Verdict({self.kernel!r} on {self.device}: {self.kind}{rules and f' ({rules})'})"
+
+    def _repr_html_(self) -> str:
+        return display.html_of(self)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON. ``causes``: the numbers of the findings of each cause."""

@@ -18,9 +18,13 @@ __all__ = [
     "Cta",
     "Hang",
     "Situations",
+    "code_text",
     "cta_text",
     "letter",
     "page_lines",
+    "state_lines",
+    "what_text",
+    "who_text",
 ]
 
 Cta = tuple[int, int, int]
@@ -108,7 +112,7 @@ def page_lines(hang: Hang) -> Iterator[str]:
         yield from _describe(letter(number), each)
     rest = hang.blocked[_DETAILED:]
     for number, each in enumerate(rest[:_LISTED], _DETAILED):
-        yield _clip(f"{letter(number)}  {_who(each)} {_what(each)}: {_site(each.step)[0]}")
+        yield _clip(f"{letter(number)}  {who_text(each)} {what_text(each)}: {_site(each.step)[0]}")
     more = hang.others + sum(len(each.ctas) for each in rest[_LISTED:])
     if more:
         yield f"and {_count(more, 'more situation')} like these; --json lists those of the first cluster"
@@ -116,41 +120,43 @@ def page_lines(hang: Hang) -> Iterator[str]:
         yield from _wrap(hang.cycle)
     yield "last operation of each warp"
     for step in hang.last[:_LAST]:
-        yield _clip(f"   {step.what}: {_code(step)}")
+        yield _clip(f"   {step.what}: {code_text(step)}")
     if hang.last[_LAST:]:
         yield f"   and {len(hang.last) - _LAST} more rows"
 
 
 def _describe(name: str, each: Blocked) -> Iterator[str]:
-    yield from _wrap(f"{name}  {_who(each)} {_what(each)}")
-    yield _clip(f"      {_code(each.step)}")
+    yield from _wrap(f"{name}  {who_text(each)} {what_text(each)}")
+    yield _clip(f"      {code_text(each.step)}")
     yield from (_clip(f"      {text}") for text in _site(each.step)[1:])
     if each.barrier is not None:
-        yield from (_clip(f"   {text}") for text in _state(each.barrier))
+        yield from (_clip(f"   {text}") for text in state_lines(each.barrier))
     if not each.signals:
         yield f"   no thread of the kernel {'arrives there' if each.barrier else 'that can still run ends this wait'}"
     else:
         yield "   arrives there" if each.barrier else "   has not arrived"
     for signal in each.signals[:_SIGNALS]:
         if each.barrier:
-            yield _clip(f"      {_code(signal)}")
+            yield _clip(f"      {code_text(signal)}")
             yield _clip(f"         {signal.what}")
         else:
-            yield _clip(f"      {signal.what}: {_code(signal)}")
+            yield _clip(f"      {signal.what}: {code_text(signal)}")
     if each.signals[_SIGNALS:]:
         yield f"      and {_count(len(each.signals) - _SIGNALS, 'more place')}"
 
 
-def _state(barrier: Barrier) -> Iterator[str]:
+def state_lines(barrier: Barrier) -> Iterator[str]:
+    """Yields what is known of an mbarrier: its place, what its open phase lacks, what ended the phase before."""
     init = f", initialised at {_site(barrier.init)[0]}" if barrier.init else ""
     yield f"{barrier.name}: offset 0x{barrier.offset:x} of {cta_text([barrier.cta])}{init}"
     yield f"phase {barrier.phase} is open; it {phase_text(barrier.pending, barrier.expected, barrier.bytes)}"
     for number, end in enumerate(barrier.ends, barrier.phase - len(barrier.ends)):
         if number == barrier.phase - 1:
-            yield f"phase {number} was ended by {_code(end)}"
+            yield f"phase {number} was ended by {code_text(end)}"
 
 
-def _who(each: Blocked) -> str:
+def who_text(each: Blocked) -> str:
+    """Returns the warps of a situation: ``"mma, CTA 0, warp 1 (1 thread)"``."""
     lanes = (
         ""
         if each.lanes == 32
@@ -162,7 +168,7 @@ def _who(each: Blocked) -> str:
     return f"{role}{cta_text(each.ctas)}, {warp_text(each.warps)}{lanes}"
 
 
-def _what(each: Blocked) -> str:
+def what_text(each: Blocked) -> str:
     """Returns what warps wait for, in words, of one warp or of several."""
     several, text = len(each.ctas) * len(each.warps) > 1, each.step.what
     return text.replace("waits", "wait", 1).replace("runs", "run", 1).replace("tests", "test", 1) if several else text
@@ -185,7 +191,7 @@ def _site(step: Step) -> list[str]:
     return [first, "; ".join(texts)] if texts else [first]
 
 
-def _code(step: Step) -> str:
+def code_text(step: Step) -> str:
     """Returns the line of a step and its text: of the source if there is one, else the opcode."""
     where = next(iter(step.calls), step.where)
     file, _, line = where.rpartition(":")

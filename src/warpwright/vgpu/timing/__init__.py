@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from warpwright.vgpu.timing.result import Conflict, Profile, Role, Span, Stall, Usage
+from warpwright.vgpu.timing.result import Conflict, Phase, Profile, Region, Resources, Role, Span, Stall, Usage
 
-__all__ = ["Conflict", "Profile", "Role", "Span", "Stall", "Usage"]
+__all__ = ["Conflict", "Phase", "Profile", "Region", "Resources", "Role", "Span", "Stall", "Usage"]

@@ -6,8 +6,8 @@ from bisect import insort
 from functools import partial
 
 from warpwright.vgpu.timing.accesses import time_global
-from warpwright.vgpu.timing.engine import Replay
-from warpwright.vgpu.timing.state import Run, Warp, Work
+from warpwright.vgpu.timing.engine import Cause, Replay
+from warpwright.vgpu.timing.state import Warp, Work
 from warpwright.vgpu.timing.steps import Box, Step
 from warpwright.vgpu.timing.units import WINDOW
 
@@ -24,8 +24,8 @@ def load_box(replay: Replay, warp: Warp, step: Step, now: float) -> float:
     ranks = tuple(rank for rank, _, _ in box.targets)
     hbm, share = run.work.hbm[box.position], run.work.l2[box.position]
     end = max(served, replay.units.fetch(start, box.nbytes, hbm, share, ranks)) + latency
-    for rank, offset, barrier in box.targets:
-        replay.at(end, partial(land_box, replay), run, rank, offset, barrier, box)
+    for target in box.targets:
+        replay.at(end, partial(land_box, replay), target, (warp, step, now))
     if run.first:
         replay.journal.add_copy(warp, step, now, end)
     return now + timing.tma_issue
@@ -39,7 +39,9 @@ def latency_of(replay: Replay, work: Work, position: int) -> float:
     return latency + replay.chance.expovariate(1 / late) if late else latency
 
 
-def land_box(replay: Replay, now: float, run: Run, rank: int, offset: int, barrier: int, box: Box) -> None:
+def land_box(replay: Replay, now: float, target: tuple[int, int, int], cause: Cause) -> None:
+    rank, offset, barrier = target
+    run, box = cause[0].run, cause[1].what
     cycles, unit = box.nbytes / replay.timing.shared_bytes, replay.units.shared[rank]
     unit.take(now, cycles * replay.timing.shared_writes, WINDOW)
     unit.busy += cycles * (1 - replay.timing.shared_writes)
@@ -47,7 +49,7 @@ def land_box(replay: Replay, now: float, run: Run, rank: int, offset: int, barri
     if (rank, offset) not in run.box_keys:
         insort(place, offset)
     run.box_keys[rank, offset] = box.key
-    replay.update(now, run, barrier, 0, -box.nbytes)
+    replay.update(now, run, barrier, 0, -box.nbytes, cause)
 
 
 def store_box(replay: Replay, warp: Warp, step: Step, now: float) -> float:
@@ -77,14 +79,14 @@ def send(replay: Replay, warp: Warp, step: Step, now: float) -> float:
     """A copy to the shared memory of another CTA, with its mbarrier."""
     box, timing = step.what, replay.timing
     end = replay.units.remote[warp.rank].take(now, box.nbytes / timing.dsmem_bytes) + timing.dsmem_latency
-    for rank, offset, barrier in box.targets:
-        replay.at(end, partial(land_box, replay), warp.run, rank, offset, barrier, box)
+    for target in box.targets:
+        replay.at(end, partial(land_box, replay), target, (warp, step, now))
     return now + timing.tma_issue
 
 
 def cancel(replay: Replay, warp: Warp, step: Step, now: float) -> float:
     for barrier in step.what:
-        replay.at(now + replay.timing.tma_l2, replay.update, warp.run, barrier, 0, -step.nbytes)
+        replay.at(now + replay.timing.tma_l2, replay.update, warp.run, barrier, 0, -step.nbytes, (warp, step, now))
     return now + replay.timing.tma_issue
 
 
@@ -96,7 +98,7 @@ def lane_copy(replay: Replay, warp: Warp, step: Step, now: float) -> float:
 
 def lane_arrive(replay: Replay, warp: Warp, step: Step, now: float) -> float:
     end = max([now, warp.open_copy, *warp.copies])
-    replay.at(end, replay.update, warp.run, step.what, 1, 0)
+    replay.at(end, replay.update, warp.run, step.what, 1, 0, (warp, step, now))
     return now
 
 

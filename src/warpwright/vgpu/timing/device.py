@@ -14,15 +14,16 @@ from numpy.typing import NDArray
 from warpwright.targets import Timing
 from warpwright.vgpu.jit.costs import WARP_MMAS, is_memory
 from warpwright.vgpu.machine.schedule import ctas_per_sm, fitting_ctas
-from warpwright.vgpu.program.names import Names
+from warpwright.vgpu.program.names import Names, Variables
 from warpwright.vgpu.timing.cache import Visit, look_up
 from warpwright.vgpu.timing.capture import Capture
 from warpwright.vgpu.timing.journal import Journal
 from warpwright.vgpu.timing.neighbours import contention, gpcs_of, l2_costs
 from warpwright.vgpu.timing.registers import pressure
 from warpwright.vgpu.timing.replay import Layout, Outcome, Work, replay
-from warpwright.vgpu.timing.result import Conflict, Profile, Usage
+from warpwright.vgpu.timing.result import Conflict, Profile, Resources, Usage
 from warpwright.vgpu.timing.steps import Program
+from warpwright.vgpu.timing.timeline import timeline_fields
 from warpwright.vgpu.timing.units import Memory
 
 if TYPE_CHECKING:
@@ -125,8 +126,8 @@ class _Grid:
         self.launch, self.capture = capture.launch, capture
         self.kinds = list(capture.kinds.values())
         self.kind_of = {number: i for i, kind in enumerate(self.kinds) for number in kind.members}
-        columns = max((kind.program.columns for kind in self.kinds), default=0)
-        self.places = places_of(self.launch, capture.timing, columns)
+        self.columns = max((kind.program.columns for kind in self.kinds), default=0)
+        self.places = places_of(self.launch, capture.timing, self.columns)
         x, y, z = self.launch.clusters
         self.numbers = sorted(self.kind_of) if self.launch.takes_over else range(x * y * z)
         self.later = 1 if self.launch.takes_over else later_wave(x * y * z, self.places.count)
@@ -462,8 +463,8 @@ def _profile(grid: _Grid, runs: list[_Run], journal: Journal, cycles: float, clo
         ctas_fitting=places.fitting,
         waves=len(grid.numbers) / places.count,
         tail=_tail(grid, runs),
-        roles=journal.roles(),
-        spans=tuple(sorted([*journal.spans, *journal.slots(_wait_insts(runs, grid))], key=lambda span: span.start)),
+        resources=Resources(launch.threads, pressure(launch.kernel.program), launch.shared_limit, grid.columns),
+        **timeline_fields(journal, _wait_insts(runs, grid), Variables(launch.kernel.program)),
         conflicts=_conflicts(grid, journal.names),
         fast=fast,
     )

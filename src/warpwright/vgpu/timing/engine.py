@@ -22,7 +22,7 @@ from warpwright.vgpu.timing.state import NEVER, Layout, Outcome, Run, Warp, Work
 from warpwright.vgpu.timing.steps import Step
 from warpwright.vgpu.timing.units import Barrier, Memory, Units
 
-__all__ = ["LATE", "SOON", "Replay"]
+__all__ = ["LATE", "SOON", "Cause", "Replay"]
 
 SOON = 8.0  # cycles that a warp may reserve issue slots ahead without an event of its own
 LATE = 0.5  # cycles that a warp may continue before the last of its slots
@@ -195,19 +195,20 @@ class Replay:
     def do_arrive(self, warp: Warp, step: Step, now: float) -> float:
         remote = step.what // self.layout.stride != warp.rank
         delay = self.timing.arrive_remote if remote else self.timing.arrive
-        self.at(now + delay, self.update, warp.run, step.what, step.number, step.nbytes)
+        self.at(now + delay, self.update, warp.run, step.what, step.number, step.nbytes, (warp, step, now))
         return now + 1
 
     def do_arrive_drop(self, warp: Warp, step: Step, now: float) -> float:
         self.barrier(warp.run, step.what).count -= step.number
         return self.do_arrive(warp, step, now)
 
-    def update(self, now: float, run: Run, place: int, arrivals: int, nbytes: int) -> None:
+    def update(self, now: float, run: Run, place: int, arrivals: int, nbytes: int, cause: Cause) -> None:
+        """Apply arrivals and bytes of the operation ``cause`` to a barrier, and wake the warps whose phase ends."""
         barrier = self.barrier(run, place)
         if not barrier.update(arrivals, nbytes):
             return
         if run.first:
-            self.journal.add_phase(place, now)
+            self.journal.add_phase(place, now, cause)
         waiting, barrier.waiting = barrier.waiting, []
         for warp, parity in waiting:
             if barrier.passes(parity):
@@ -279,5 +280,6 @@ class Replay:
             self.wake(now, warp)
 
 
+Cause = tuple[Warp, Step, float]  # an operation that arrives at a barrier: its warp, its step, when it was issued
 Perform = Callable[[Replay, Warp, Step, float], float]
 _OWN_STEPS: dict[str, Perform] = {name[3:]: step for name, step in vars(Replay).items() if name.startswith("do_")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warpwright.vgpu.program.names import Names
 from warpwright.vgpu.timing.result import Role, Span, Stall
@@ -14,7 +14,7 @@ from warpwright.vgpu.timing.slots import CopySpan, MmaSpan, Slots
 if TYPE_CHECKING:
     from warpwright.vgpu.timing.steps import Step
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "PhaseCause"]
 
 MOST_SPANS = 50_000
 _REASONS = {
@@ -36,6 +36,19 @@ _REASONS = {
     "add_box": "issues",
     "alloc": "tensor memory",
 }
+
+
+_ENGINES = {"load_box": "TMA", "send": "TMA", "commit": "tensor core"}  # by kind of step, else a role
+
+
+class PhaseCause(NamedTuple):
+    """The number of a phase, and the operation that ended it: its track, CTA, cycle of issue and line."""
+
+    number: int
+    track: str
+    rank: int
+    issued: float
+    where: str
 
 
 @dataclass(slots=True)
@@ -61,6 +74,8 @@ class Journal:
         self.copies: list[CopySpan] = []
         self.mmas: list[MmaSpan] = []
         self.phases: list[tuple[int, float]] = []
+        self.causes: list[PhaseCause] = []
+        self.ended: dict[int, list[int]] = defaultdict(list)
         self.end = 0.0
 
     def add_busy(self, warp: Any, step: Step, start: float, end: float, queued: float) -> None:
@@ -83,7 +98,15 @@ class Journal:
             lane.busy += end - start
         else:
             self.stalls[role, reason][step.inst] += end - start
-        self.add_span(role, warp, reason, start, end, step.inst)
+        self.add_span(role, warp, reason, start, end, step.inst, *self._release(step, start))
+
+    def _release(self, step: Step, start: float) -> tuple[int, int]:
+        """Returns number and index of the phase whose end released a wait that began at ``start``; -1 for none."""
+        for index in reversed(self.ended[step.what][-2:] if step.kind == "wait" else []):
+            number = self.causes[index].number
+            if number & 1 == step.number:
+                return number, index if self.phases[index][1] > start else -1
+        return -1, -1
 
     def role(self, warp: Any, step: Step) -> str:
         """The role of a warp at a step. A "need" step has the number of a load, maybe of another role, and keeps the
@@ -99,16 +122,19 @@ class Journal:
             return self.sources.get(step.number, "global memory")
         return _REASONS.get(step.kind, "issues")
 
-    def add_span(self, track: str, warp: Any, name: str, start: float, end: float, inst: int) -> None:
+    def add_span(
+        self, track: str, warp: Any, name: str, start: float, end: float, inst: int, phase: int = -1, released: int = -1
+    ) -> None:
         """Add a span of a role, for the first warp of each CTA in that role; adjacent spans of one name are merged."""
         if self.shown.setdefault((track, warp.rank), warp.number) != warp.number or end <= start:
             return
         last = self.last.get((track, warp.rank), -1)
         if last >= 0 and self.spans[last].name == name and start <= self.spans[last].end:
-            self.spans[last] = replace(self.spans[last], end=float(end))
+            self.spans[last] = replace(self.spans[last], end=float(end), phase=phase, released=released)
         elif len(self.spans) < MOST_SPANS:
             self.last[track, warp.rank] = len(self.spans)
-            self.spans.append(Span(track, warp.rank, name, float(start), float(end), self.names.places[inst]))
+            where = self.names.places[inst]
+            self.spans.append(Span(track, warp.rank, name, float(start), float(end), where, 0, phase, released))
 
     def add_copy(self, warp: Any, step: Step, start: float, end: float) -> None:
         if len(self.copies) < MOST_SPANS:
@@ -118,10 +144,16 @@ class Journal:
         if len(self.mmas) < MOST_SPANS:
             self.mmas.append(MmaSpan(step.what, float(start), float(end), self.names.places[step.inst]))
 
-    def add_phase(self, place: int, end: float) -> None:
-        """Add the end of a phase of the mbarrier at ``place``."""
+    def add_phase(self, place: int, end: float, cause: tuple[Any, Step, float]) -> None:
+        """Add the end of a phase of the mbarrier at ``place``. ``cause``: warp and step of the operation that ended it,
+        and when it was issued."""
         if len(self.phases) < MOST_SPANS:
+            warp, step, issued = cause
+            track = _ENGINES.get(step.kind) or self.names.roles[step.inst]
+            number = len(self.ended[place])
+            self.ended[place].append(len(self.phases))
             self.phases.append((place, float(end)))
+            self.causes.append(PhaseCause(number, track, warp.rank, float(issued), self.names.places[step.inst]))
 
     def set_end(self, now: float) -> None:
         self.end = now
@@ -141,9 +173,16 @@ class Journal:
         found = []
         for (name, reason), places in self.stalls.items():
             if name == role:
-                cycles, worst = sum(places.values()), max(places, key=lambda inst: places[inst])
-                found.append(Stall(reason, cycles / warps, cycles / total, self.names.places[worst]))
+                cycles, lines = sum(places.values()), self._lines(places, warps)
+                found.append(Stall(reason, cycles / warps, cycles / total, lines[0][0], lines))
         return tuple(sorted(found, key=lambda stall: -stall.cycles))
+
+    def _lines(self, places: Mapping[int, float], warps: int) -> tuple[tuple[str, float], ...]:
+        """Returns the source lines of a stall with their cycles, the longest first."""
+        cycles: dict[str, float] = defaultdict(float)
+        for inst, waited in places.items():
+            cycles[self.names.places[inst]] += waited / warps
+        return tuple(sorted(cycles.items(), key=lambda line: -line[1]))
 
     def slots(self, waits: dict[int, int]) -> list[Span]:
         """Spans of engines and ring slots. ``waits``: for the address of a barrier, an instruction that waits for

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-__all__ = ["Conflict", "Profile", "Role", "Span", "Stall", "Usage"]
+from warpwright import display
+
+__all__ = ["Conflict", "Phase", "Profile", "Region", "Resources", "Role", "Span", "Stall", "Usage"]
 
 Dim3 = tuple[int, int, int]
 
@@ -15,7 +17,9 @@ class Span:
     """A span on one track of the timeline, in cycles from the start of one representative cluster.
 
     ``track``: a role ("load"), an engine ("TMA", "tensor core") or a ring slot ("ab[3]"); ``cta``: rank in the cluster;
-    ``where``: ``file:line``.
+    ``where``: ``file:line``; ``nbytes``: bytes that a copy moves, or that an MMA reads from shared memory; ``phase``:
+    of the mbarrier that a warp waits for, or that a slot fills in, -1 without one; ``released``: the index in
+    ``Profile.phases`` of the phase whose end released a wait, -1 if the warp did not have to wait for it.
     """
 
     track: str
@@ -24,11 +28,54 @@ class Span:
     start: float
     end: float
     where: str
+    nbytes: int = 0
+    phase: int = -1
+    released: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A phase of an mbarrier (``"ab.full[3]"`` of CTA ``cta``) that ended, in cycles. ``start``: the end of the phase
+    before; ``nbytes``: bytes that copies delivered in it. The operation that ended it: its ``track``, the rank of its
+    CTA (``by``), the cycle in which it was issued, and its line."""
+
+    barrier: str
+    cta: int
+    number: int
+    start: float
+    end: float
+    nbytes: int
+    track: str
+    by: int
+    issued: float
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A named part of the memory of CTA 0: bytes of ``"shared memory"``, or columns of ``"tensor memory"``."""
+
+    memory: str
+    name: str
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """The resources of an SM that a CTA takes: threads, 32-bit registers of a thread, bytes of shared memory with the
+    reserve, and columns of tensor memory."""
+
+    threads: int = 0
+    registers: int = 0
+    shared: int = 0
+    columns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A reason for which warps of a role stalled: cycles, and share of the role's time.
+    """A reason for which warps of a role stalled: cycles, and share of the role's time. ``where``: the line with the
+    most cycles; ``lines``: the cycles of each line, the longest first.
 
     ``reason``: "waits ab.full", "issues", "shared memory", "tensor memory", "global memory", "barrier", ….
     """
@@ -37,6 +84,7 @@ class Stall:
     cycles: float
     share: float
     where: str
+    lines: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +131,7 @@ class Profile:
     useful work over ``time_us``. ``ctas_per_sm``: CTAs that an SM runs at a time; ``ctas_fitting``: CTAs
     that fit on it, more if a CTA keeps its permit to allocate tensor memory. ``waves``: CTAs over resident CTAs;
     ``tail``: share of the SMs' time in which some are out of work. ``fast``: only one representative wave ran.
+    ``phases`` of the mbarriers of the cluster of ``spans``; ``memory``: what is known of the memory of its first CTA.
     """
 
     kernel: str
@@ -110,6 +159,9 @@ class Profile:
     conflicts: tuple[Conflict, ...]
     fast: bool
     padded_flops: int = 0
+    phases: tuple[Phase, ...] = ()
+    memory: tuple[Region, ...] = ()
+    resources: Resources = Resources()
 
     @property
     def dropped(self) -> float:
@@ -123,6 +175,17 @@ class Profile:
 
     def __repr__(self) -> str:
         return f"Profile({self.kernel!r} on {self.device}, grid={self.grid}: {self.time_us:.2f} µs)"
+
+    def _repr_html_(self) -> str:
+        return display.html_of(self)
+
+    def show(self) -> Any:
+        """Opens the report of the profile in a browser and returns its file; in a notebook, returns the report for the
+        output of the cell.
+
+        Raises UsageError if no browser opens.
+        """
+        return display.show(self)
 
     def as_dict(self) -> dict[str, Any]:
         """The profile as a dict, ready for JSON."""

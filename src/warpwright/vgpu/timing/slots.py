@@ -18,7 +18,7 @@ from typing import NamedTuple
 from warpwright.vgpu.timing.result import Span
 from warpwright.vgpu.timing.steps import Box, Mma
 
-__all__ = ["CopySpan", "MmaSpan", "Slots"]
+__all__ = ["CopySpan", "MmaSpan", "Slots", "indices"]
 
 NEVER = float("inf")
 
@@ -137,12 +137,12 @@ class Slots:
         for copy in self.copies:
             track = filled.get(id(copy), "")
             name = f"load {track}".strip() if copy.box.targets else "store"
-            yield Span("TMA", copy.rank, name, copy.start, copy.end, copy.where)
+            yield Span("TMA", copy.rank, name, copy.start, copy.end, copy.where, copy.box.nbytes)
         for mma in self.mmas:
             tracks = sorted({slot.track for slot in self._operands(mma)})
             name = " ".join(["mma", *tracks])
             for rank in mma.mma.ranks:
-                yield Span("tensor core", rank, name, mma.start, mma.end, mma.where)
+                yield Span("tensor core", rank, name, mma.start, mma.end, mma.where, mma.mma.nbytes)
         for slot, life in self.lives.items():
             yield from self._states(slot, life)
 
@@ -162,7 +162,9 @@ class Slots:
             index = bisect_left(begins, released)
             begin = begins[index] if index < len(begins) and begins[index] < full else self._begin(slot, released, full)
             where = life.mmas[first].where if first < last else life.where
-            yield from _spans(slot, where, ("filling", begin, full), ("full", full, used), ("in use", used, end))
+            yield from _spans(
+                slot, where, number, ("filling", begin, full), ("full", full, used), ("in use", used, end)
+            )
             released = end
 
     def _begin(self, slot: _Slot, released: float, full: float) -> float:
@@ -176,18 +178,26 @@ class Slots:
 
 def _halves(barriers: Mapping[int, tuple[str, str]], stride: int) -> dict[int, tuple[_Slot, str]]:
     """For the address of each barrier of a ring its slot, by its index among barriers of one name, and its half."""
-    rows: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for place in sorted(barriers):
-        rows[place // stride, barriers[place][0]].append(place)
     found: dict[int, tuple[_Slot, str]] = {}
-    for (cta, name), places in rows.items():
+    for place, (name, index) in indices({place: name for place, (name, _) in barriers.items()}, stride).items():
         ring, dot, half = name.partition(".")
-        for index, place in enumerate(places if dot else ()):
-            found[place] = _Slot(cta, ring, index), half
+        if dot:
+            found[place] = _Slot(place // stride, ring, index), half
     return found
 
 
-def _spans(slot: _Slot, where: str, *states: tuple[str, float, float]) -> Iterator[Span]:
+def indices(names: Mapping[int, str], stride: int) -> dict[int, tuple[str, int]]:
+    """Returns for the address of each mbarrier its name and its index among those of that name in its CTA."""
+    counts: dict[tuple[int, str], int] = defaultdict(int)
+    found = {}
+    for place in sorted(names):
+        key = place // stride, names[place]
+        found[place] = names[place], counts[key]
+        counts[key] += 1
+    return found
+
+
+def _spans(slot: _Slot, where: str, phase: int, *states: tuple[str, float, float]) -> Iterator[Span]:
     for name, start, end in states:
         if end > start:
-            yield Span(slot.track, slot.cta, name, start, end, where)
+            yield Span(slot.track, slot.cta, name, start, end, where, phase=phase)

@@ -54,7 +54,8 @@ class Step(NamedTuple):
 @dataclass(slots=True)
 class Box:
     """A copy between L2 and shared memory. ``position`` counts the cluster's traffic; ``key`` identifies the data;
-    ``targets``: rank, offset in shared memory and barrier of each destination; ``requests`` of up to 128 bytes."""
+    ``targets``: rank, offset in shared memory and barrier of each destination; ``requests`` of up to 128 bytes;
+    ``source``: the offset in shared memory of a store, -1 for a load."""
 
     position: int
     rank: int
@@ -62,6 +63,7 @@ class Box:
     requests: int
     key: int = 0
     targets: tuple[tuple[int, int, int], ...] = ()
+    source: int = -1
 
 
 @dataclass(slots=True)
@@ -83,7 +85,8 @@ class Mma:
     """A tcgen05.mma or wgmma: ``rows`` of each SM (at least the rows whose time it takes) by ``n`` by 32 bytes of K.
 
     ``nbytes``: shared-memory bytes that each SM reads; ``flops`` of all its CTAs; ``left`` and ``right``: (rank,
-    offset) of the operands of each CTA; empty for operands in registers or tensor memory.
+    offset) of the operands of each CTA; empty for operands in registers or tensor memory. ``d``: the first column of D
+    in tensor memory, -1 for D in registers.
     """
 
     rows: int
@@ -93,6 +96,7 @@ class Mma:
     ranks: tuple[int, ...]
     left: tuple[tuple[int, int], ...]
     right: tuple[tuple[int, int], ...]
+    d: int = -1
 
 
 class WarpMma(NamedTuple):
@@ -189,6 +193,7 @@ def _tensor_copy(reader: _Reader, op: Op) -> Steps:
     position = reader.traffic(nbytes, load)
     box = Box(position, op.rank, nbytes, requests, int(reader.keys[position]))
     if not load:
+        box.source = _address(op["src_mem"])[1]
         return [{"kind": "add_box" if "op" in inst.form.slots else "store_box", "what": box}]
     owner, offset = _address(op["dst_mem"])
     mbar_rank, mbar = _address(op["mbar"])
@@ -206,6 +211,7 @@ def _bulk_copy(reader: _Reader, op: Op) -> Steps:
     position = reader.traffic(size if to_global or from_global else 0, from_global)
     box = Box(position, op.rank, size, -(-size // LINE), int(reader.keys[position]))
     if to_global:
+        box.source = _address(op["src_mem"])[1]
         return [{"kind": "add_box" if "op" in inst.form.slots else "store_box", "what": box}]
     owner, offset = _address(op["dst_mem"])
     mbar = _address(op["mbar"])[1]
@@ -227,7 +233,7 @@ def _mma(reader: _Reader, op: Op) -> Steps:
     right = tuple((r, _start_address(op["b"])) for r in ranks)
     nbytes = (desc.m // group if left else 0) * WARP + n // group * WARP
     flops = 2 * desc.m * n * desc.k
-    return [{"kind": "mma", "what": Mma(rows, n, nbytes, flops, ranks, left, right)}]
+    return [{"kind": "mma", "what": Mma(rows, n, nbytes, flops, ranks, left, right, op["d"] & 0xFFFF)}]
 
 
 def _start_address(descriptor: int) -> int:

@@ -52,7 +52,7 @@ def commit(replay: Replay, warp: Warp, step: Step, now: float) -> float:
     done = max(now, run.tensor_end[warp.rank] + timing.mma_latency) + timing.commit
     for place in step.what:
         remote = place // replay.layout.stride != warp.rank
-        replay.at(done + remote * timing.arrive_remote / 2, replay.update, run, place, 1, 0)
+        replay.at(done + remote * timing.arrive_remote / 2, replay.update, run, place, 1, 0, (warp, step, now))
     return now + 1
 
 
