@@ -41,6 +41,19 @@ def test_every_tutorial_is_listed_in_the_order_of_its_number() -> None:
     assert [page.name for page in TUTORIALS if f"]({page.name})" not in text] == []
 
 
+def test_the_tutorials_include_every_example_and_only_functions_that_exist() -> None:
+    """The code of an example stands once, in its file, where tests/test_examples.py runs it."""
+    included = set()
+    for page in TUTORIALS:
+        text = page.read_text(encoding="utf-8")
+        for path, name in re.findall(r"^```\{literalinclude\} (\S+\.py)\n:pyobject: (\w+)\n```$", text, re.MULTILINE):
+            file = (page.parent / path).resolve()
+            assert f"\ndef {name}(" in file.read_text(encoding="utf-8"), f"{page.name} includes {name} of {path}"
+            assert f"]({path})" in text, f"{page.name} has no link to {path} for readers on GitHub"
+            included.add(file)
+    assert included == set((ROOT / "examples").glob("*.py"))
+
+
 @pytest.mark.skipif(
     not all(map(find_spec, PACKAGES)), reason="the site needs the extra docs: pip install 'warpwright[docs]'"
 )

@@ -21,7 +21,7 @@ SKIPPED = (nodes.reference, nodes.literal, nodes.title, nodes.strong, nodes.lite
 
 
 def mark_terms(app: Sphinx, tree: nodes.document) -> None:
-    """Give each term of the glossary an anchor; every other page is linked after all pages are read."""
+    """Add an anchor to each term of the glossary; every other page is linked after all pages are read."""
     if app.env.docname == GLOSSARY:
         app.env.glossary_terms = {}  # type: ignore[attr-defined]
         for strong in tree.findall(nodes.strong):
