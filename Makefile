@@ -4,7 +4,7 @@ VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-foreign check coverage format bench clean
+.PHONY: demo test test-foreign check coverage docs docs-serve format bench clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/warpwright flow
@@ -32,6 +32,13 @@ coverage: $(VENV)/.dev
 	@for folder in isa lang layout ptx; do \
 		echo "$$folder: $$($(BIN)/coverage report --format=total --include='src/warpwright/'$$folder'/*') %"; done
 
+docs: $(VENV)/.docs
+	@$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going --conf-dir docs/site . build/site
+	@echo "build/site/index.html"
+
+docs-serve: docs
+	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000
+
 format: $(VENV)/.dev
 	@$(BIN)/ruff check --quiet --fix . && $(BIN)/ruff format --quiet .
 
@@ -54,6 +61,10 @@ $(VENV)/.runtime: pyproject.toml | $(VENV)/.venv
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.venv
 	@$(PIP) install --editable '.[dev]'
+	@touch $@ $(VENV)/.runtime
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/.venv
+	@$(PIP) install --editable '.[docs]'
 	@touch $@ $(VENV)/.runtime
 
 $(VENV)/.foreign: $(VENV)/.dev

@@ -33,12 +33,12 @@ ROWS, COLUMNS, STAGES = 32, 32, 4
 
 
 @kernel("sm_100a", threads=64)
-def row_sums(x: tma.Map[f32], sums: Global[f32], tiles: u32) -> None:
+def row_sums(x: tma.Map[f32], sums: Global[f32], tiles: u32, *, stages: int = STAGES) -> None:
     """role   warps  moves                      waits for   signals
     load   0      x: global -> ring          empty       full
     add    1      ring -> one sum a thread   full        empty
     """
-    ring = Ring(STAGES, full=1, empty=32, name="rows", x=smem.tile(f32, (ROWS, COLUMNS), swizzle=128))
+    ring = Ring(stages, full=1, empty=32, name="rows", x=smem.tile(f32, (ROWS, COLUMNS), swizzle=128))
     with If((warp.id == 0) & elect_one()):
         ring.init()
         fence.mbarrier_init()

@@ -34,14 +34,14 @@ BLOCK = 32  # columns of D in 128 bytes
 
 
 @kernel("sm_100a", threads=128)
-def gemm(a: tma.Map[bf16], b: tma.Map[bf16], d: tma.Map[f32], tiles_k: u32) -> None:
+def gemm(a: tma.Map[bf16], b: tma.Map[bf16], d: tma.Map[f32], tiles_k: u32, *, stages: int = STAGES) -> None:
     """step   warps  moves                                        waits for   signals
     load   0      A, B: global -> ring                         ab.empty    ab.full
     mma    1      ring -> tensor memory                        ab.full     ab.empty, done
     store  0-3    tensor memory -> registers -> blocks -> D    done
     """
     a_tile, b_tile = smem.tile(bf16, (M, K), swizzle=128), smem.tile(bf16, (N, K), swizzle=128)
-    ab = Ring(STAGES, full=1, empty=1, name="ab", a=a_tile, b=b_tile)
+    ab = Ring(stages, full=1, empty=1, name="ab", a=a_tile, b=b_tile)
     acc, done = tmem.tile(f32, (M, N)), mbarrier(1, name="done")
     blocks = [smem.tile(f32, (M, BLOCK), swizzle=128) for _ in range(0, N, BLOCK)]
     row, col = ctaid.y * M, ctaid.x * N

@@ -28,7 +28,7 @@ from warpwright.vgpu.checks.rules import RULES
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "warpwright"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
 LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs" / "log").glob("*.md"))]
 ELSEWHERE = (
     "make ",

@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[1]
 AREAS = (
     "*.md",
     "bench/**/*.py",
+    "docs/**/*.py",
     "docs/*.md",
+    "docs/tutorials/*.md",
     "examples/*.py",
     "src/**/*.py",
     "tests/**/*.py",

@@ -77,6 +77,7 @@ REGISTERS = "the assembler may spill PTX's registers"
 MMA = r"mma\.sync (v3|rows|helpers|two-ten) kernel"
 Q_SLOTS = "O takes the slots of Q: no thread waits at empty barriers of O"
 ITEMS = "before the loader writes there again, it waits for a Q that is released later"
+HALVES = "the sums of the other half drain later"
 WAVE = "the first wave has waited for the slots"
 BOTH = "of two slots every other wait is for the later one, and covers both"
 FENCE_BEFORE = "an earlier fence comes after all uses of these registers"
@@ -185,7 +186,7 @@ REDUNDANT = {
     r"blackwell launch control schedule bar\.warp\.sync #1": "the next iteration's first one orders the same",
     r"(blackwell 10|example 09) epilogue bar\.warp\.sync #(7|16)$": TOGETHER,
     r"(blackwell (10|pair)|example 09) mma mbarrier\.try_wait\S* #(3($|: the next barrier)|6$)": WAVE,
-    r"(blackwell (10|pair)|example 09) mma mbarrier\.try_wait\S* #0: the next barrier": "the other half's sums drain later",
+    r"(blackwell (10|pair)|example 09) mma mbarrier\.try_wait\S* #0: the next barrier": HALVES,
     r"blackwell [6789] epilogue bar\.warp\.sync #": FOLLOWS,
     r"blackwell launch control epilogue bar\.warp\.sync #[0-3]": FOLLOWS,
     r"hopper 2 kernel mbarrier\.try_wait\S* #0": FIRST,

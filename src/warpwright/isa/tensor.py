@@ -17,7 +17,7 @@ tcgen05.alloc  9.7.16.7.1  Allocate tensor memory; write its address to shared m
     tcgen05.alloc.group=GROUP.sync.aligned{.space=shared::cta}.type=b32     [dst], ncols:u32=32/64/128/256/512 @ sm_100f
 tcgen05.dealloc  9.7.16.7.1  Free columns of tensor memory. [service blocks allocates]
     tcgen05.dealloc.group=GROUP.sync.aligned.type=b32               taddr:u32, ncols:u32=32/64/128/256/512 @ sm_100f
-tcgen05.relinquish_alloc_permit  9.7.16.7.1  Give up the right to allocate tensor memory. [service blocks relinquishes]
+tcgen05.relinquish_alloc_permit  9.7.16.7.1  Let other CTAs allocate tensor memory. [service blocks relinquishes]
     tcgen05.relinquish_alloc_permit.group=GROUP.sync.aligned                                @ sm_100f
 """,
 )
