@@ -172,6 +172,7 @@ REDUNDANT = {
     r"blackwell 5 kernel tcgen05\.fence::before\w* #2": BEFORE_DEALLOC,
     r"blackwell 5 kernel barrier\.cluster\.wait\S* #3": SAME_ORDER,
     r"blackwell 5 kernel barrier\.cluster\.arrive\S* #[23]: relaxed": SAME_ORDER,
+    r"blackwell 5 kernel barrier\.cluster\.arrive\S* #1: relaxed": "bar.sync and the next cluster barrier order it",
     r"blackwell 5 drain mbarrier\.try_wait\S* #1($|: the next barrier)": ANEW,
     r"blackwell 4 kernel barrier\.cluster\.(wait\S* #1|arrive\S* #1: relaxed)$": READ_BEFORE,
     r"blackwell 1 kernel tcgen05\.fence::after\w* #1": "only the thread's own MMAs came before",
