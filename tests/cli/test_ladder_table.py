@@ -61,8 +61,14 @@ def test_published_and_improved_levels_are_named_below_the_table() -> None:
     published, improved = (
         list(ladder_table.notes_of(rows, [(5, step)], step is IMPROVED[5])) for step in (LEVELS[5], IMPROVED[5])
     )
-    assert published[1:] == ["  level 5 as published: mbarriers are initialised for each tile (--improved: once)"]
-    assert improved[2:] == ["  level 5 improved: mbarriers are initialised once, and phases continue from tile to tile"]
+    assert published[1:] == [
+        "  levels 4 and 5 as published: rows reach shared memory 8 bytes at a time (--improved: 16)",
+        "  level 5 as published: mbarriers are initialised for each tile (--improved: once)",
+    ]
+    assert improved[2:] == [
+        "  levels 4 and 5 improved: rows reach shared memory 16 bytes at a time",
+        "  level 5 improved: mbarriers are initialised once, and phases continue from tile to tile",
+    ]
 
 
 def test_published_rates_stand_beside_the_published_levels(engine) -> None:

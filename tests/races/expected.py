@@ -69,6 +69,7 @@ INIT = "fence.mbarrier_init is a release itself"
 ONLY = "the warp's only block is free"
 FOLLOWS = "a bar.sync of all warps that store follows"
 OTHER = "the other slot becomes empty later than this one, and the next mbarrier in memory has long been full"
+READ_BEFORE = "the warps have read their sums before bar.sync"
 SAME_ORDER = "the cluster barriers after the last tile establish the same order"
 ANEW = "the mbarriers have begun anew after the last tile, and nothing has arrived since"
 ELECTS = "elect.sync follows, and waits for all lanes"
@@ -176,9 +177,10 @@ REDUNDANT = {
     r"blackwell 5 kernel tcgen05\.fence::before\w* #2": BEFORE_DEALLOC,
     r"blackwell 5 kernel barrier\.cluster\.wait\S* #3": SAME_ORDER,
     r"blackwell 5 kernel barrier\.cluster\.arrive\S* #[23]: relaxed": SAME_ORDER,
+    r"blackwell 5 kernel barrier\.cluster\.arrive\S* #1: relaxed": "bar.sync and the next cluster barrier order it",
     r"blackwell 5 drain mbarrier\.try_wait\S* #1($|: the next barrier)": ANEW,
+    r"blackwell 4 kernel barrier\.cluster\.(wait\S* #1|arrive\S* #1: relaxed)$": READ_BEFORE,
     r"blackwell 1 kernel tcgen05\.fence::after\w* #1": "only the thread's own MMAs came before",
-    r"blackwell 4 kernel fence\.proxy\S* #0": "no load follows the only tile",
     r"blackwell (6 epilogue bar\.warp\.sync #2|(7|launch control) epilogue bar\.warp\.sync #4)": TOGETHER,
     r"blackwell (8 epilogue bar\.warp\.sync #3|9 epilogue bar\.warp\.sync #16)": TOGETHER,
     r"blackwell 6 epilogue mapa\S* #0: no peer": "only the leader stores: the barrier is its own",

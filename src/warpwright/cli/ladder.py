@@ -37,8 +37,8 @@ MOST = 100  # numbers of a range
 @click.option(
     "--improved",
     is_flag=True,
-    help="Blackwell: levels 1 to 3 with CTAs that share an SM and stores of 16 bytes, level 5 with mbarriers that are "
-    "initialised once.",
+    help="Blackwell: levels 1 to 5 with stores of 16 bytes, levels 1 to 3 with CTAs that share an SM, level 5 with "
+    "mbarriers that are initialised once.",
 )
 @click.option(
     "--mma-sync",

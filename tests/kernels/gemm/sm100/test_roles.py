@@ -13,7 +13,7 @@ import pytest
 from tests.kernels.helpers import SENTINEL, check, delayed, gemm, normal, replaced, without
 from tests.lang.ops.emission import instructions, opcodes
 from warpwright.errors import Deadlock, DeviceError
-from warpwright.kernels.gemm.sm100 import IMPROVED, LEVELS, Config, kernel_of
+from warpwright.kernels.gemm.sm100 import IMPROVED, LEVELS, Config, config_of, kernel_of
 from warpwright.kernels.gemm.sm100.steps import rasterize
 from warpwright.lang import Global, bf16, f16, f32, kernel, smem, st, tid, tma, u32
 from warpwright.layout import InstrDescriptor
@@ -30,8 +30,8 @@ LOAD, STORE = "cp.async.bulk.tensor.2d.shared::cluster", "cp.async.bulk.tensor.2
 Place = tuple[int, int]
 
 
-def lines_of(level: int, **changes) -> list[str]:
-    return instructions(kernel_of(replace(LEVELS[level], **changes)).trace().ptx)
+def lines_of(level: int | Config, **changes) -> list[str]:
+    return instructions(kernel_of(replace(config_of(level), **changes)).trace().ptx)
 
 
 def last_operands(lines: list[str], start: str) -> list[str]:
@@ -399,3 +399,19 @@ def test_level_4_stores_whole_rows_side_by_side() -> None:
     assert "mul.lo.u32" not in stores[0]
     spread = [line for line in lines if line.startswith(("shl.b32", "mul.lo.u32")) and line.endswith((", 2", ", 4"))]
     assert spread  # a lane's column is four times its number
+
+
+@pytest.mark.parametrize(
+    ("config", "loads", "stores", "words"), [(LEVELS[4], 32, 32, 2), (LEVELS[5], 32, 32, 2), (IMPROVED[4], 4, 16, 4)]
+)
+def test_rows_reach_shared_memory_four_columns_at_a_time_as_published(config, loads, stores, words) -> None:
+    lines = lines_of(config)
+    columns = 128 // loads
+    assert sum(f"tcgen05.ld.sync.aligned.32x32b.x{columns}.b32" in line for line in lines) == loads
+    assert sum(f"st.shared.v{words}.b32" in line for line in lines) == stores
+
+
+def test_the_published_rows_are_stored_after_all_four_warps_staged_theirs() -> None:
+    (row,) = [number for number, line in enumerate(lines_of(4)) if "ld.shared.v2.b32" in line]
+    assert [number < row for number, line in enumerate(lines_of(4)) if line.startswith("bar.sync")] == [True]
+    assert not [line for line in lines_of(IMPROVED[4]) if line.startswith("bar.sync")]

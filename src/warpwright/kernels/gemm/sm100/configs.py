@@ -29,8 +29,9 @@ class Config:
     group         rows of tiles in a group of the rasterization of persistent clusters; 0: a cluster for each tile
     dual          each CTA of a pair has a tile of its own; False: both compute the same tile
     published     as published. Levels 1 to 3: a CTA keeps its permit to allocate tensor memory, so an SM runs one CTA
-                  at a time, and stores D element by element; False: CTAs share an SM, a store has 16 bytes. Level 5:
-                  the mbarriers are initialised for each tile; False: their phases continue
+                  at a time, and stores D element by element; False: CTAs share an SM, a store has 16 bytes. Levels 4
+                  and 5: rows reach shared memory 8 bytes at a time; False: 16. Level 5: the mbarriers are initialised
+                  for each tile; False: their phases continue
 
     The rest is for the kernel "roles":
 
@@ -193,8 +194,8 @@ LEVELS = {
 }
 
 IMPROVED = {number: replace(level, published=False) for number, level in LEVELS.items() if level.published}
-"""Levels 1 to 5 with a cluster barrier before the pair allocates; levels 1 to 3 with CTAs that share an SM and stores
-of 16 bytes, level 5 without barriers between tiles."""
+"""Levels 1 to 5 with a cluster barrier before the pair allocates and stores of 16 bytes; levels 1 to 3 with CTAs that
+share an SM, level 5 without barriers between tiles."""
 
 SMALLER = (
     replace(_OURS, tile=(128, 256, 64), stages=6, stagger=0, accumulators=2),

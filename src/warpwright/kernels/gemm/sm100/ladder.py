@@ -234,7 +234,8 @@ def gemm_ring(
         warp.sync()
         with If(leads):
             if config.staged:
-                store_rows(acc, d, over(ring, smem.tile(written, (M, N))), row, col, m, n, pitch)
+                block = over(ring, smem.tile(written, (M, N)))
+                store_rows(acc, d, block, row, col, m, n, pitch, published=config.published)
             else:
                 store(acc, d, row, col, m, n, pitch, written, published=config.published)
 
@@ -280,8 +281,8 @@ def over(ring: Ring, tile: Tile) -> Tile:
 def init_again(slots: Cursor, loaded: Cursor, ring: Ring, done: mbarrier) -> None:
     """Initialise the mbarriers between two tiles, and move the cursors to slot 0.
 
-    At the first cluster barrier the sums are read and all arrivals are here. Shared memory of an mbarrier must be
-    invalidated before it is initialised again (PTX ISA 9.1 section 9.7.13.15.9).
+    At the first cluster barrier the sums and the rows in the ring's memory are read, and all arrivals are here. Shared
+    memory of an mbarrier must be invalidated before it is initialised again (PTX ISA 9.1 section 9.7.13.15.9).
     """
     barriers = (*ring.full, *ring.empty, done)
 
@@ -289,6 +290,7 @@ def init_again(slots: Cursor, loaded: Cursor, ring: Ring, done: mbarrier) -> Non
     def drain() -> None:
         slots.wait_all_empty()
 
+    fence.proxy_async()
     tcgen05.fence_before_thread_sync()
     cluster.sync()
     tcgen05.fence_after_thread_sync()

@@ -83,7 +83,7 @@ BOTH = 0b11
 ATOM = 64
 WARP_SIZE = 32
 LOADED_COLUMNS = 32
-PUBLISHED_COLUMNS = 4  # of a load of levels 1 to 3
+PUBLISHED_COLUMNS = 4  # of a load of levels 1 to 5
 STORE_BARRIER = 1
 
 
@@ -269,23 +269,37 @@ def store_to_block(acc: tmem.TmemTile, block: Tile, row: Expr, columns: int) -> 
 
 
 def store_rows(
-    acc: tmem.TmemTile, d: Global[Scalar], tile: Tile, row: Expr, col: Expr, m: Expr, n: Expr, pitch: Expr
+    acc: tmem.TmemTile,
+    d: Global[Scalar],
+    tile: Tile,
+    row: Expr,
+    col: Expr,
+    m: Expr,
+    n: Expr,
+    pitch: Expr,
+    *,
+    published: bool = False,
 ) -> None:
     """Tensor memory to D through ``tile``: each warp stores its 32 rows, one row after the other.
 
-    A lane stores four elements. Rows of D begin at multiples of 16 bytes, so no vector crosses the end of a row.
+    A lane stores four elements. Rows of D begin at multiples of 16 bytes, so no vector crosses the end of a row. As
+    ``published``, a load of tensor memory has 4 columns, and the four warps store four neighbouring rows at a time.
     """
     tcgen05.fence_after_thread_sync()
-    store_to_block(acc, tile, tid.x, LOADED_COLUMNS)
-    warp.sync()
-    column, word, first = warp.lane * 4, PACKED.get(tile.dtype, f32), warp.id * 32
-    for i in loop(32):
-        line = first + i
+    store_to_block(acc, tile, tid.x, PUBLISHED_COLUMNS if published else LOADED_COLUMNS)
+    if published:
+        bar.sync()
+    else:
+        warp.sync()
+    column, word = warp.lane * 4, PACKED.get(tile.dtype, f32)
+    for i in loop(WARP_SIZE):
+        line = i * WARPS + warp.id if published else warp.id * WARP_SIZE + i
         words = ld(tile.at(line, column).cast(word), vec=4 * tile.dtype.nbytes // word.nbytes)
         place = d.cast(tile.dtype) + (row + line).to(u64) * pitch.to(u64) + (col + column)
         with If((row + line < m) & (col + column < n)):
             st(place.cast(word), *words)
-    fence.proxy_async()
+    if not published:
+        fence.proxy_async()
 
 
 def store_boxes(
