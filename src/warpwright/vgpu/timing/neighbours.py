@@ -80,7 +80,8 @@ def _in_step(wave: Sequence[Visit], runs: NDArray[np.int64]) -> NDArray[np.bool_
     np.maximum.at(most, runs, bytes_less)
     ends = np.cumsum([len(each) for each in outside])[:-1]
     apart = [_around(each, np.logical_or) for each in np.split((least < most)[runs], ends)]
-    return np.bincount(runs, np.concatenate(apart))[runs] == 0
+    ahead: NDArray[np.bool_] = np.bincount(runs, np.concatenate(apart)) > 0
+    return ~ahead[runs]
 
 
 def _around(values: NDArray[Any], join: np.ufunc) -> NDArray[Any]:
