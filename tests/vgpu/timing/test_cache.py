@@ -15,7 +15,9 @@ from warpwright.vgpu.timing.cache import Visit
 def visit(*keys: int, nbytes: int = 100) -> Visit:
     count = len(keys)
     own = np.array(keys)
-    return Visit(own, own, np.full(count, nbytes), np.ones(count, bool), np.ones(count, np.int64), np.arange(count))
+    return Visit(
+        own, own, np.full(count, nbytes), 0 * own, np.ones(count, bool), np.ones(count, np.int64), np.arange(count)
+    )
 
 
 def look_up(waves: Sequence[list[Visit]], capacity: int = 1000, homes: Sequence[int] | None = None) -> Any:
@@ -56,14 +58,16 @@ def test_positions_are_accessed_in_order() -> None:
     """The last position is accessed first, so that access loads the box; four accesses later it is in L2."""
     keys = np.array([5, 1, 2, 3, 5])
     ones = np.ones(5, np.int64)
-    both = Visit(keys, keys, 100 * ones, ones > 0, ones, np.array([4, 3, 2, 1, 0]))
+    both = Visit(keys, keys, 100 * ones, 0 * ones, ones > 0, ones, np.array([4, 3, 2, 1, 0]))
     assert misses([both], capacity=1000) == [[[0, 1, 1, 1, 1]]]
 
 
 def test_a_miss_loads_the_next_box_of_the_line() -> None:
     """Boxes 10 and 11 share a line: the first access loads both, so the second box is in L2 before its first access."""
     ones = np.ones(4, np.int64)
-    one = Visit(np.array([10, 20, 11, 10]), np.array([10, 20, 10, 10]), 100 * ones, ones > 0, ones, np.arange(4))
+    one = Visit(
+        np.array([10, 20, 11, 10]), np.array([10, 20, 10, 10]), 100 * ones, 0 * ones, ones > 0, ones, np.arange(4)
+    )
     (found,) = look_up([[one]])[0]
     assert found.miss.tolist() == [2, 1, 0, 0]
     assert found.cold.tolist() == [1, 1, 0, 0] and found.fresh.tolist() == [0, 0, 1, 0]
@@ -83,6 +87,6 @@ def test_reads_of_one_gpc_are_not_common() -> None:
 
 def test_the_second_box_of_a_line_is_no_other_reader() -> None:
     ones = np.ones(2, np.int64)
-    own = Visit(np.array([10, 11]), np.array([10, 10]), 100 * ones, ones > 0, ones, np.arange(2))
+    own = Visit(np.array([10, 11]), np.array([10, 10]), 100 * ones, 0 * ones, ones > 0, ones, np.arange(2))
     (found,) = look_up([[own]])[0]
     assert found.miss.tolist() == [1, 1] and found.common.tolist() == [0, 0]

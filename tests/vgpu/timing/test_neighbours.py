@@ -14,9 +14,17 @@ from warpwright.vgpu.timing.neighbours import contention, gpcs_of, l2_costs
 CHIP = replace(targets.timing_of("h200"), gpcs=(4, 4, 2), multicast_cost=1.2)
 
 
-def visit(*keys: int, copies: int = 1, reads: bool = True) -> Visit:
+def visit(*keys: int, copies: int = 1, reads: bool = True, outside: tuple[int, ...] = ()) -> Visit:
     own, ones = np.array(keys), np.ones(len(keys), np.int64)
-    return Visit(own, own, 100 * ones, np.full(len(keys), reads), copies * ones, np.arange(len(keys)))
+    return Visit(
+        own,
+        own,
+        100 * ones,
+        np.array(outside or 0 * ones),
+        np.full(len(keys), reads),
+        copies * ones,
+        np.arange(len(keys)),
+    )
 
 
 def test_ctas_fill_a_gpc_and_clusters_alternate_gpcs() -> None:
@@ -39,6 +47,46 @@ def test_a_gpc_does_not_join_later_requests() -> None:
 def test_a_gpc_does_not_join_multicasts_and_stores() -> None:
     wave = [visit(1, copies=2), visit(1, copies=2), visit(9, reads=False), visit(9, reads=False)]
     assert [each.tolist() for each in l2_costs(wave, [0, 0, 0, 0], 0.4, CHIP)] == [[1.2], [1.2], [1], [1]]
+
+
+def tiles(bottom: tuple[int, ...]) -> list[Visit]:
+    """Returns the reads of two k-blocks of 2 × 2 tiles: A, B, A, B; ``bottom``: bytes outside of the lower two."""
+    return [
+        visit(10 * row, column, 10 * row + 1, 100 + column, outside=bottom if row == 2 else (0, 0, 0, 0))
+        for column in (1, 2)
+        for row in (1, 2)
+    ]
+
+
+def test_tiles_that_load_as_much_advance_together() -> None:
+    assert [each.tolist() for each in l2_costs(tiles((0, 0, 0, 0)), [0] * 4, 0.4, CHIP)] == [
+        [pytest.approx(0.7)] * 4
+    ] * 4
+
+
+def test_tiles_that_are_outside_alike_advance_together() -> None:
+    lower = tiles((80, 0, 80, 0))[1::2]
+    joined = [pytest.approx(0.7), 1, pytest.approx(0.7), 1]
+    assert [each.tolist() for each in l2_costs(lower, [0, 0], 0.4, CHIP)] == [joined] * 2
+
+
+def test_a_tile_partly_outside_leaves_the_step_of_its_neighbours() -> None:
+    """The lower tiles load less of A than the upper tiles with which they share B, so no CTA of the GPC is in step."""
+    assert [each.tolist() for each in l2_costs(tiles((80, 0, 80, 0)), [0] * 4, 0.4, CHIP)] == [[1, 1, 1, 1]] * 4
+
+
+def test_a_tile_partly_outside_keeps_other_gpcs_in_step() -> None:
+    """The lower tiles are in a GPC of their own: both GPCs join their reads of A."""
+    found = l2_costs(tiles((80, 0, 80, 0)), [0, 1, 0, 1], 0.4, CHIP)
+    assert [each.tolist() for each in found] == [[pytest.approx(0.7), 1, pytest.approx(0.7), 1]] * 4
+
+
+def test_the_step_is_lost_only_where_boxes_differ() -> None:
+    """The last of four common boxes differs, so the access before it is not joined, nor the one before that."""
+    whole, cut = visit(1, 2, 3, 4), visit(1, 2, 3, 4, outside=(0, 0, 0, 50))
+    joined = [pytest.approx(0.7)] * 4
+    assert l2_costs([whole, whole], [0, 0], 0.4, CHIP)[0].tolist() == joined
+    assert l2_costs([whole, cut], [0, 0], 0.4, CHIP)[0].tolist() == [*joined[:1], 1, 1, 1]
 
 
 def test_more_ctas_of_an_sm_and_later_starts_join_less() -> None:

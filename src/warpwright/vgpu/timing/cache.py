@@ -15,12 +15,14 @@ CONCURRENT = 2  # accesses of each cluster in flight at the same time as a miss
 
 
 class Visit(NamedTuple):
-    """The traffic of one cluster. For each position: key of the data, key of the L2 line, bytes, whether it reads, and
-    how many CTAs receive it; ``order`` lists the positions in order of access."""
+    """The traffic of one cluster. For each position: key of the data, key of the L2 line, bytes, of these the bytes
+    outside the array, whether it reads, and how many CTAs receive it; ``order`` lists the positions in order of
+    access."""
 
     keys: NDArray[np.int64]
     lines: NDArray[np.int64]
     nbytes: NDArray[np.int64]
+    outside: NDArray[np.int64]
     reads: NDArray[np.bool_]
     copies: NDArray[np.int64]
     order: NDArray[np.int64]

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from warpwright.layout.tensor_map import TensorMap
 from warpwright.targets import Timing
 from warpwright.vgpu.jit.costs import NEED, is_memory
 from warpwright.vgpu.machine.events import Records
 from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.machine.state import ClusterState
 from warpwright.vgpu.machine.tape import Tape
+from warpwright.vgpu.program.operation import values
 from warpwright.vgpu.program.program import Inst, word_count
 from warpwright.vgpu.timing.representatives import extrapolate, representatives
 from warpwright.vgpu.timing.steps import SECTOR, SHARED, TRAFFIC, Program, program_of
@@ -26,6 +28,7 @@ __all__ = ["Capture", "Kind"]
 
 Rows = NDArray[np.int64]
 _WORDS, _FIRST_WORD = 14, 2  # operands of a record, and the index of the first
+_BOXES = ("", "tile")  # modes of a tensor copy whose coordinates are the start of one box
 # Random factors: keys are weighted sums of coordinates, and different addresses must have different keys.
 _SPREAD = np.random.default_rng(0).integers(1, 1 << 62, _WORDS)
 
@@ -42,7 +45,8 @@ class Kind:
 
 class Capture(Tape):
     """A listener for timing. ``choose`` picks the clusters that run; ``kinds`` by signature; ``traffic``: the keys of
-    each cluster's accesses, position by position, equal for equal addresses; ``lines``: the keys of their L2 lines."""
+    each cluster's accesses, position by position, equal for equal addresses; ``lines``: the keys of their L2 lines;
+    ``outside``: the bytes of boxes outside their array."""
 
     def __init__(self, timing: Timing, choose: Callable[[Launch, Timing], Sequence[int] | None]) -> None:
         super().__init__()
@@ -51,6 +55,7 @@ class Capture(Tape):
         self.kinds: dict[bytes, Kind] = {}
         self.traffic: dict[int, NDArray[np.int64]] = {}
         self.lines: dict[int, NDArray[np.int64]] = {}
+        self.outside: dict[int, NDArray[np.int64]] = {}
         self.left: list[int] = []  # clusters that did not run, because others represent them
         self.lock = threading.Lock()
         self.launch: Launch
@@ -77,10 +82,11 @@ class Capture(Tape):
         """Add the clusters that did not run. Returns False if they must run: in a second launch."""
         if self.left and len(self.kinds) == 1:
             (kind,), extents = self.kinds.values(), self.launch.clusters
-            keys, lines = (extrapolate(known, extents, self.left) for known in (self.traffic, self.lines))
-            if keys is not None and lines is not None:
-                self.traffic |= keys
-                self.lines |= lines
+            known = self.traffic, self.lines, self.outside
+            found = [extrapolate(each, extents, self.left) for each in known]
+            if all(each is not None for each in found):
+                for each, more in zip(known, found, strict=True):
+                    each |= more or {}
                 kind.members += self.left
                 self.left = []
         return not self.left
@@ -111,7 +117,7 @@ class Capture(Tape):
         signature = _signature(rows, access, stores, np.where(self.fixed[records[:, 0]], records[:, 2:], 0))
         copies = self.copies[numbers] & plain
         counts = np.where(access, 1, np.where(copies, rows[:, 2], 0))
-        keys, lines = self._traffic_keys(cluster, rows, records, access, counts)
+        keys, lines, outside = self._traffic_keys(cluster, rows, records, access, counts)
         with self.lock:
             kind = self.kinds.get(signature)
             if kind is None:
@@ -120,13 +126,15 @@ class Capture(Tape):
             kind.members.append(cluster.number)
             self.traffic[cluster.number] = keys
             self.lines[cluster.number] = lines
+            self.outside[cluster.number] = outside
 
     def _traffic_keys(
         self, cluster: ClusterState, rows: Rows, records: Rows, access: NDArray[np.bool_], counts: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The key of each position of the traffic, and of its L2 line: TMA may fetch lines wider than a box."""
+    ) -> NDArray[np.int64]:
+        """For each position of the traffic its key, the key of its L2 line (TMA may fetch lines wider than a box), and
+        its bytes outside the array."""
         total = int(counts.sum())
-        keys, lines = np.zeros((2, total), np.int64)
+        keys, lines, outside = found = np.zeros((3, total), np.int64)
         at = (np.cumsum(counts) - counts)[access]
         of_boxes = np.ones(total, bool)
         of_boxes[at] = False
@@ -134,12 +142,14 @@ class Capture(Tape):
         if of_boxes.any():
             own = records[self.copies[records[:, 0]]]
             keys[of_boxes] = (own[:, 2:] * self.weights[own[:, 0]]).sum(axis=1)
-            lines[of_boxes] = keys[of_boxes] - self._line_offsets(cluster, own)
-        return keys, lines
+            offsets, outside[of_boxes] = self._places_of_boxes(cluster, own)
+            lines[of_boxes] = keys[of_boxes] - offsets
+        return found
 
-    def _line_offsets(self, cluster: ClusterState, records: Rows) -> NDArray[np.int64]:
-        """The part of the keys that comes from the offsets of boxes inside the L2 lines that TMA fetches."""
-        found = np.zeros(len(records), np.int64)
+    def _places_of_boxes(self, cluster: ClusterState, records: Rows) -> NDArray[np.int64]:
+        """The part of the keys that comes from the offsets of boxes inside the L2 lines that TMA fetches, and the bytes
+        of boxes outside the array."""
+        found = np.zeros((2, len(records)), np.int64)
         for number in np.unique(records[:, 0]).tolist():
             inst = cluster.launch.insts[number]
             if "map" not in inst.columns or "dst_mem" not in inst.columns:
@@ -150,8 +160,18 @@ class Capture(Tape):
                 line = map.l2_promotion * 8 // map.dtype.bits
                 here = own & (records[:, _FIRST_WORD + place] == which)
                 if line > map.box[0]:
-                    found[here] = records[here, _FIRST_WORD + inner] % line * int(_SPREAD[inner])
+                    found[0, here] = records[here, _FIRST_WORD + inner] % line * int(_SPREAD[inner])
+                if inst["mode"] in _BOXES:
+                    found[1, here] = _bytes_outside(map, values(inst, records[here], "coords"))
         return found
+
+
+def _bytes_outside(map: TensorMap, coords: Rows) -> NDArray[np.int64]:
+    """The bytes of each box outside the array."""
+    starts = coords.astype(np.int32).astype(np.int64)
+    extents = np.minimum(starts + map.box, map.dims) - np.maximum(starts, 0)
+    share = np.prod(np.maximum(extents, 0) / np.array(map.box), axis=1)
+    return np.rint(map.nbytes * (1 - share)).astype(np.int64)
 
 
 def _signature(rows: Rows, access: NDArray[np.bool_], stores: NDArray[np.bool_], words: Rows) -> bytes:

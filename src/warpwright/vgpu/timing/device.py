@@ -169,8 +169,8 @@ class _Grid:
     def _visit(self, number: int) -> Visit:
         capture, kind = self.capture, self.kinds[self.kind_of[number]]
         program = kind.program
-        keys, lines = capture.traffic[number], capture.lines[number]
-        return Visit(keys, lines, program.nbytes, program.reads, program.copies, kind.order)
+        keys, lines, outside = (known[number] for known in (capture.traffic, capture.lines, capture.outside))
+        return Visit(keys, lines, program.nbytes, outside, program.reads, program.copies, kind.order)
 
     def share(self, kind: int, wave: int) -> Shares:
         """`_shares` of a kind in a wave; a kind that the wave lacks has the shares of another wave, or of its
