@@ -115,13 +115,18 @@ def test_the_longest_launch_is_the_one_of_the_page() -> None:
     assert session.longest.time_us == max(each.time_us for each in session.launches if each.time_us)
 
 
-def test_the_commands_write_their_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_writes_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("k.ptx").write_text(text(RACE, (WORDS,)))
-    Path("none.py").write_text("")
     words = ["k.ptx", "--grid", "1", "--block", "64", "--arg", "u32[1]", "--html", "k.html"]
     assert CliRunner().invoke(main, ["check", *words]).exit_code == 1
     assert "1. race: two accesses of the same memory" in plain(Path("k.html").read_text())
+
+
+def test_run_writes_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton", reason="Triton is an extra: pip install 'warpwright[foreign]'")
+    monkeypatch.chdir(tmp_path)
+    Path("none.py").write_text("")
     assert CliRunner().invoke(main, ["run", "--html", "none.html", "none.py"]).exit_code == 0
     assert "<h1>none.py on b200</h1>" in Path("none.html").read_text()
     refused = CliRunner().invoke(main, ["run", "--html", "no/none.html", "none.py"])
