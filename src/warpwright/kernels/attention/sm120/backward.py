@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from warpwright.kernels.attention.sm90.steps import init_barriers
+from warpwright.kernels.attention.sm90.steps import LOG2E, init_barriers
 from warpwright.kernels.attention.sm120.backward_plan import CONFIGS, STRIP, BackwardConfig
 from warpwright.kernels.attention.sm120.steps import (
     BLOCK,
@@ -70,7 +70,6 @@ from warpwright.types import Scalar
 
 __all__ = ["kernels_of", "key_gradients", "query_gradients"]
 
-LOG2E = 1.4426950408889634
 HALVES = (0, 1)  # a thread's two rows of a fragment, 8 apart
 
 

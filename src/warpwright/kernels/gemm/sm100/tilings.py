@@ -13,7 +13,6 @@ __all__ = ["L2_PROMOTION", "TILINGS", "Problem", "Tiling", "candidates", "choose
 
 LANES = 128  # of tensor memory: rows of A in one CTA's mma
 WARPS = 4  # of the epilogue
-BOX_ROWS = 32  # rows of D that one warp stores at a time; without a swap its columns
 BLOCKS = 2  # of the epilogue in each warp
 ROW_BYTES = 128
 CONTROL_BYTES = 1024  # mbarriers, and room to align the stages
@@ -56,7 +55,6 @@ class Tiling:
 
     kernel = "gemm"
     threads = 256
-    box = BOX_ROWS, ROW_BYTES
 
     @property
     def cluster(self) -> int:
