@@ -7,7 +7,8 @@ limit of the board acts; ``us`` is the median of all launches, ``sets`` are the 
 overlap, or that differ by less than 2 %, have no order. ``settled_us`` is the median after 0.3 s of launches of that
 kernel alone, where the power limit acts. ``--measure`` measures now, on the GPU of this machine; otherwise the
 measurements are read from ``bench/measured/h200.json``, and no GPU is needed. ``--cases unseen``: `ww.matmul` for 30
-shapes of language models and others, to which no constant was fitted (``bench/measured/h200_shapes.json``).
+shapes of language models and others, to which no constant was fitted (``bench/measured/h200_shapes.json``). ``--cases
+mma.sync``: the GEMM for sm_120a, compiled for sm_90a (``bench/measured/h200_mma_sync.json``).
 
 The constants of the timing model come from micro-benchmarks (bench/micro.py), none from the kernels evaluated here.
 """
@@ -31,19 +32,24 @@ from probes.harness import Bench
 import warpwright as ww
 from warpwright import TensorMap, cuda
 from warpwright.cuda.timing import samples
-from warpwright.kernels.gemm import sm90
+from warpwright.kernels.gemm import sm90, sm120
 from warpwright.lang import Kernel, Traced
 from warpwright.ops.binding import bind, layouts_of, values_of
 from warpwright.ops.binding import start as start_launches
+from warpwright.ops.matmul.plan import Level
 
 ROOT = Path(__file__).parents[1]
 MEASURED = ROOT / "bench" / "measured"
-STORED, STORED_UNSEEN = MEASURED / "h200.json", MEASURED / "h200_shapes.json"
+STORED = {
+    "fitted": MEASURED / "h200.json",
+    "unseen": MEASURED / "h200_shapes.json",
+    "mma.sync": MEASURED / "h200_mma_sync.json",
+}
 SIZES = (2048, 4096, 8192)
 ELEMENTS = (1 << 22, 1 << 24, 1 << 27)  # of float32, of the copy and the reduction
 SMS = 132
 LEVELS = 9  # the last is the configuration that `choose` returns
-GOALS = {"fitted": (0.05, 0.15), "unseen": (0.07, 0.20)}  # mean and worst error
+GOALS = {"fitted": (0.05, 0.15), "unseen": (0.07, 0.20), "mma.sync": (0.10, 0.10)}  # mean and worst error
 UNSEEN = (
     (16, 6144, 4096), (32, 28672, 4096), (64, 4096, 14336), (64, 32768, 512), (128, 2112, 7168), (128, 6144, 4096),
     (128, 7168, 2048), (128, 7168, 16384), (128, 28672, 4096), (256, 4096, 14336), (256, 28672, 4096),
@@ -101,22 +107,39 @@ def level_case(number: int, size: int) -> Case:
 
 def matmul_case(m: int, n: int, k: int) -> Case:
     """`ww.matmul` as it chooses for A (M, K) and B (N, K) in bf16, one launch or two."""
+    return product_case(f"matmul {m} × {n}", (m, n, k), "bfloat16", None)
+
+
+def mma_sync_cases(sizes: tuple[int, ...] = SIZES) -> Iterator[Case]:
+    """The GEMM for sm_120a: each level in bf16, and the last one in the other types that Hopper's mma.sync has."""
+    for size in sizes:
+        for number, config in sm120.LEVELS.items():
+            yield product_case(f"mma.sync level {number}", (size, size, size), "bfloat16", config)
+        for dtype in ("float16", "float8_e4m3fn", "float8_e5m2"):
+            yield product_case(f"mma.sync {dtype}", (size, size, size), dtype, sm120.LEVELS[max(sm120.LEVELS)])
+
+
+def product_case(name: str, shape: tuple[int, int, int], dtype: str, level: Level | None) -> Case:
+    """`ww.matmul` for A (M, K) and B (N, K) by ``level``, or as it chooses."""
+    m, n, k = shape
 
     def start(bench: Bench) -> Callable[[], Any]:
-        a, b = (bench.normal((rows, k)).bfloat16() for rows in (m, n))
-        call = ww.launches(ww.matmul, a, b.mT)
+        import torch
+
+        a, b = (bench.normal((rows, k)).to(getattr(torch, dtype)) for rows in (m, n))
+        call = ww.launches(ww.matmul, a, b.mT, level=level)
         ((plan, values),) = call.steps
         started = bind(plan, layouts_of(values), call.device)(values_of(values), 0)
         return lambda _kept=call: start_launches(started)
 
     def predict() -> float:
-        a, b = (np.zeros((rows, k), np.dtype("bfloat16")) for rows in (m, n))
-        call = ww.launches(ww.matmul, a, b.T, device="h200")
+        a, b = (np.zeros((rows, k), np.dtype(dtype)) for rows in (m, n))
+        call = ww.launches(ww.matmul, a, b.T, device="h200", level=level)
         found = [ww.profile(x.kernel, x.grid, args=x.args, device="h200", fast=True) for x in call]
         # a second launch starts before the first has ended
         return float(found[0].time_us + sum(each.time_us - each.launch_us for each in found[1:]))
 
-    return Case(f"matmul {m} × {n}", k, start, predict)
+    return Case(name, k, start, predict)
 
 
 def load_example(name: str, kernel: str) -> Kernel:
@@ -235,15 +258,17 @@ def main() -> None:
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="M = N = K of the ladder")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    fitted = options.cases == "fitted"
-    measured = options.measured or (STORED if fitted else STORED_UNSEEN)
-    chosen = list(cases(tuple(map(int, options.sizes.split(","))))) if fitted else [matmul_case(*x) for x in UNSEEN]
+    measured = options.measured or STORED[options.cases]
+    sizes = tuple(map(int, options.sizes.split(",")))
+    of = {"fitted": lambda: cases(sizes), "unseen": lambda: (matmul_case(*x) for x in UNSEEN)}
+    chosen = list((of | {"mma.sync": lambda: mma_sync_cases(sizes)})[options.cases]())
+    more = () if options.cases == "fitted" else ("--cases", options.cases)
     if options.measure or options.only_measure:
         gpu = cuda.device("cuda").spec.name
         stored = {
             "device": gpu,
             "driver": driver(),
-            "command": "python bench/predict.py --measure" + ("" if fitted else " --cases unseen"),
+            "command": " ".join(["python bench/predict.py --measure", *more]),
             "rows": measure(chosen),
         }
         if options.write:

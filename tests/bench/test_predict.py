@@ -13,7 +13,7 @@ SMALL = list(predict.cases((2048,), predict.ELEMENTS[:2]))
 
 @pytest.fixture(scope="module")
 def stored() -> dict[str, Any]:
-    return json.loads(predict.STORED.read_text(encoding="utf-8"))
+    return json.loads(predict.STORED["fitted"].read_text(encoding="utf-8"))
 
 
 def test_every_case_was_measured(stored: dict[str, Any]) -> None:
@@ -35,7 +35,7 @@ def test_the_ladder_at_2048_and_the_examples_are_predicted(stored: dict[str, Any
 
 def test_tiles_partly_outside_the_matrix_are_predicted() -> None:
     """Where the lowest tiles load less than the others, L2 joins fewer reads of a GPC."""
-    measured = json.loads(predict.STORED_UNSEEN.read_text(encoding="utf-8"))
+    measured = json.loads(predict.STORED["unseen"].read_text(encoding="utf-8"))
     rows = predict.compare(measured["rows"], [predict.matmul_case(300, 5000, 8192)])
     assert predict.summary(rows)["worst"] <= predict.GOALS["unseen"][1], predict.table(rows)
 

@@ -25,7 +25,10 @@ from warpwright.gpu import LaunchResult
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
+from warpwright.kernels.attention.sm90.decode import kernel_of
 from warpwright.kernels.attention.sm90.decode_plan import DecodeConfig
+from warpwright.kernels.attention.sm100 import decode as sm100_decode
+from warpwright.kernels.attention.sm100 import decode_plan as sm100_decode_plan
 from warpwright.kernels.attention.sm100 import plan as sm100_plan
 from warpwright.kernels.attention.sm120 import backward_plan as sm120_backward_plan
 from warpwright.kernels.attention.sm120 import plan as sm120_plan
@@ -207,11 +210,14 @@ def _forward(
     return watched
 
 
-def _packed_sequences(change: Change | None = None) -> Watched:
+def _packed_sequences(name: str, change: Change | None = None) -> Watched:
     """Run attention of packed sequences on one CTA: tiles of many blocks of keys, then of one, two and three blocks."""
-    config, watched = ATTENTIONS["sm90"][2], _watched_device("h200", change, 1)
-    for queries, keys in (([640, 0, 130], [672, 70, 200]), *(([32] * 3, [blocks * 64] * 3) for blocks in (1, 2, 3))):
-        grid, kernel, args, _ = prepare_launch(CAUSAL, config, pack_sequences(CAUSAL, queries, keys), sms=1)
+    device, problem, config, block = ATTENTIONS[name]
+    watched = _watched_device(device, change, 1)
+    few = (([32] * 3, [blocks * block] * 3) for blocks in (1, 2, 3))
+    for queries, keys in (([640, 0, 130], [672, 70, 200]), *few):
+        sequences = pack_sequences(problem, queries, keys)
+        grid, kernel, args, _ = prepare_launch(problem, config, sequences, sms=1, arch=DEVICES[device].arch)
         launch(kernel, grid, args=args, device=watched)
     return watched
 
@@ -246,14 +252,24 @@ def _packed_sequences_mma(change: Change | None = None) -> Watched:
     return watched
 
 
-def _few_queries(config: DecodeConfig, change: Change | None = None, *, number: int = 0) -> Watched:
+def _few_queries(
+    config: DecodeConfig,
+    change: Change | None = None,
+    *,
+    number: int = 0,
+    device: str = "h200",
+    first: Any = kernel_of,
+    growth: int = 1,
+) -> Watched:
     """Run attention of few queries: three CTAs that share tiles, then one CTA with tiles of one, two and three blocks.
     ``number`` 1 runs only the second launch of the first problem; its workspace is that of an earlier launch, which
-    need not have ended."""
-    watched = _watched_device("h200", change, 3)
+    need not have ended. ``growth`` as in `_forward`."""
+    watched = _watched_device(device, change, 3)
+    many = replace(FEWER, kv_len=4 * config.keys + 2)  # tiles of five blocks, two and two thirds a CTA
     few = ((replace(FEWER, batch=2, kv_len=blocks * config.keys), 1) for blocks in (1, 2, 3))
-    for problem, sms in ((FEWER, 3), *few)[: 1 if number else None]:
-        kernel, grid, args = launches(problem, normal_qkv(problem), sms, config)[1][number]
+    for problem, sms in ((many, 3), *few)[: 1 if number else None]:
+        q, k, v = normal_qkv(problem)
+        kernel, grid, args = launches(problem, (growth * q, k, v), sms, config, first=first)[1][number]
         watched.depends_on = [list(kernel.params).index("workspace")] * number
         launch(kernel, grid, args=args, device=watched)
     return watched
@@ -298,7 +314,7 @@ CAUSAL = Problem(1, 2, 1, 640, 672, 64, causal=True)  # diagonals end inside blo
 WINDOW = replace(CAUSAL, causal=False, window=(300, 0))
 DOCUMENTS = np.repeat(np.arange(5, dtype=np.int32), 160)[:672]
 DECIDED = Problem(1, 2, 1, 640, 672, 64)
-FEWER = Problem(2, 24, 4, 4, 4 * 64 + 2, 64, causal=True)  # tiles of five blocks, two and two thirds a CTA
+FEWER = Problem(2, 24, 4, 4, 64, 64, causal=True)
 DECODE = DecodeConfig(64, 64, 3, places=4)
 ATTENTIONS: dict[str, tuple[Any, ...]] = {
     "sm90": ("h200", CAUSAL, sm90_plan.Config(64, (128, 64), stages=3), 64),
@@ -359,13 +375,20 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         f"attention {name}": functools.partial(_forward, *args, growth=20 if "sm100" in name else 1)
         for name, args in ATTENTIONS.items()
     },
-    "attention sm90 packed": _packed_sequences,
+    **{f"attention {name} packed": functools.partial(_packed_sequences, name) for name in ("sm90", "sm100")},
     "attention sm90 modified": functools.partial(modified, 0, CAUSAL, softcap=4.0, sinks=np.ones(2, np.float32)),
     "attention sm90 lists": functools.partial(modified, 1, DECIDED, mask_mod=sees_document),
     "block lists": functools.partial(modified, 0, DECIDED, mask_mod=sees_document),
     "mma.sync packed": _packed_sequences_mma,
     "few queries": functools.partial(_few_queries, DECODE),
     "few queries, two launches": functools.partial(_few_queries, replace(DECODE, last=False)),
+    "few queries sm100": functools.partial(
+        _few_queries,
+        sm100_decode_plan.DecodeConfig(64, 128, 3, places=4),
+        device="b200",
+        first=sm100_decode.kernel_of,
+        growth=20,
+    ),
     "few queries, combine": functools.partial(_few_queries, replace(DECODE, last=False), number=1),
     "backward sm90": functools.partial(
         attention_backward, 1, replace(CAUSAL, head_dim=128), BackwardConfig(128, (64, 128), next_after_dq=True)

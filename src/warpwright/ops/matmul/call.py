@@ -15,7 +15,7 @@ from warpwright.arrays.device import DeviceArray, dtype_of_name, reach
 from warpwright.arrays.libraries import OTHER, Library, View, check_writable, location, overlap, views_of
 from warpwright.errors import PrecisionWarning, UsageError
 from warpwright.gpu import Device
-from warpwright.kernels.gemm import sm100
+from warpwright.kernels.gemm import sm100, sm120
 from warpwright.kernels.reference import finished
 from warpwright.ops import binding
 from warpwright.ops.binding import MAP_BYTES, as_strided, geometry, mappable
@@ -330,7 +330,7 @@ def _check_float8(a: View, family: Family, target: Device, level: Level | None) 
             f"matmul: a is {a.dtype}, which the kernels for {target.name} ({target.spec.arch}) do not multiply; "
             "expected bfloat16, float16 or float32, or device='h200'"
         )
-    if a.dtype in FLOAT8 and level is not None and not isinstance(level, sm100.Tiling):
+    if a.dtype in FLOAT8 and level is not None and not isinstance(level, sm100.Tiling | sm120.Config):
         raise UsageError(f"matmul: level={level} for {a.dtype}; the ladder is one of 16-bit types: leave level= out")
 
 
