@@ -34,7 +34,7 @@ from warpwright.ops.attention.bound_call import BoundCall
 from warpwright.ops.hooks import replace_class
 from warpwright.ops.memo import MEMO
 
-__all__ = ["attention", "scaled_dot_product_attention"]
+__all__ = ["attention", "operator", "scaled_dot_product_attention"]
 
 SCHEMA = (
     "attention(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, int? left=None, int? right=None, "

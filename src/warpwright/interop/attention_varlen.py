@@ -26,7 +26,7 @@ from warpwright.ops.attention import plan, varlen
 from warpwright.ops.hooks import replace_class
 from warpwright.ops.memo import MEMO
 
-__all__ = ["attention_varlen"]
+__all__ = ["attention_varlen", "operator"]
 
 SCHEMA = (
     "attention_varlen(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlens_k, bool causal=False, "
@@ -65,7 +65,8 @@ class Operator(type(torch.ops.warpwright.attention_varlen)):  # type: ignore[mis
         return super().__call__(q, k, v, cu_seqlens_q, cu_seqlens_k, causal, scale, left, right)  # type: ignore[no-any-return]
 
 
-replace_class(torch.ops.warpwright.attention_varlen, Operator)
+operator = torch.ops.warpwright.attention_varlen
+replace_class(operator, Operator)
 
 
 def _compute(

@@ -1,0 +1,128 @@
+"""Attention of tensors (batch, rows, heads, head_dim), as other libraries call it: `Options`, `attention` and
+`attention_varlen`, which `flash_attn` and `transformers` here share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from warpwright.errors import UsageError
+from warpwright.interop.attention import operator
+from warpwright.interop.attention_varlen import operator as varlen_operator
+from warpwright.lang import f32, tanh
+from warpwright.ops.attention import forward
+
+__all__ = ["Options", "attention", "attention_varlen"]
+
+HEAD_STEP = 8  # the head dimension of a kernel is a multiple
+Two = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a call: of `warpwright.attention`, and slopes of ALiBi, (heads,) or (batch, heads) of float32."""
+
+    causal: bool = False
+    scale: float | None = None
+    left: int | None = None
+    right: int | None = None
+    softcap: float | None = None
+    sinks: Tensor | None = None
+    alibi_slopes: Tensor | None = None
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The options that are given and that only the kernel with functions of the user has."""
+        given = {"softcap": self.softcap, "sinks": self.sinks, "alibi_slopes": self.alibi_slopes}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Two:
+    """Returns the result and the log-sum-exp (batch, heads, rows). A head dimension that is no multiple of 8, or that
+    differs between q and v, is filled up with zeros."""
+    columns = v.shape[-1]
+    q, k, v, scale = _same_columns(q, k, v, options.scale)
+    if options.changes:
+        out, lse = _with_changes(q, k, v, scale, options)
+    else:
+        out, lse = operator(q, k, v, options.causal, scale, options.left, options.right, "bshd")
+    return out[..., :columns], lse
+
+
+def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, options: Options) -> Two:
+    """Returns the result and the log-sum-exp (heads, rows) of packed sequences."""
+    for name in options.changes:
+        raise UsageError(
+            f"attention: given {name} and packed or padded sequences, whose kernel has none; expected one call for "
+            "each sequence, q[None, first:end]"
+        )
+    columns = v.shape[-1]
+    q, k, v, scale = _same_columns(q, k, v, options.scale)
+    out, lse = varlen_operator(q, k, v, cu_q, cu_k, options.causal, scale, options.left, options.right)
+    return out[..., :columns], lse
+
+
+def _same_columns(q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> tuple[Tensor, Tensor, Tensor, float | None]:
+    """Returns q, k and v with the head dimension of a kernel, and the scale of the head dimension of q."""
+    head_dim = q.shape[-1]
+    columns = -(-max(head_dim, v.shape[-1]) // HEAD_STEP) * HEAD_STEP
+    if columns != head_dim and scale is None:
+        scale = head_dim**-0.5
+    q, k, v = (x if x.shape[-1] == columns else _widen(x, columns) for x in (q, k, v))
+    return q, k, v, scale
+
+
+def _widen(x: Tensor, columns: int) -> Tensor:
+    return torch.nn.functional.pad(x, (0, columns - x.shape[-1]))
+
+
+def _with_changes(q: Tensor, k: Tensor, v: Tensor, scale: float | None, options: Options) -> Two:
+    """Returns attention with a soft cap, sinks or ALiBi, forward only."""
+    for name, tensor in (("q", q), ("k", k), ("v", v), ("sinks", options.sinks)):
+        if tensor is not None and tensor.requires_grad and torch.is_grad_enabled():
+            raise UsageError(
+                f"attention: given {' and '.join(options.changes)}, and {name} requires gradients, for which there is "
+                "no kernel; expected torch.no_grad() around the call, or another implementation of attention"
+            )
+    score_mod, softcap = None, options.softcap
+    if options.alibi_slopes is not None:
+        score_mod, softcap = _alibi(options.alibi_slopes, q, k, softcap), None
+    window = None if options.left is None and options.right is None else (options.left, options.right)
+    found: Two = forward.attention(
+        q,
+        k,
+        v,
+        causal=options.causal,
+        scale=scale,
+        window=window,
+        layout="bshd",
+        device=None if q.is_cuda else "h200",
+        return_lse=True,
+        softcap=softcap,
+        sinks=options.sinks,
+        score_mod=score_mod,
+    )
+    return found
+
+
+def _alibi(slopes: Tensor, q: Tensor, k: Tensor, softcap: float | None) -> Any:
+    """Returns the score function that subtracts slope · |distance of query and key| from the capped score."""
+    batch, rows, heads, _ = q.shape
+    if tuple(slopes.shape) not in ((heads,), (batch, heads)) or slopes.dtype != torch.float32:
+        raise UsageError(
+            f"attention: alibi_slopes is {slopes.dtype} {tuple(slopes.shape)}; expected torch.float32 ({heads},) or "
+            f"({batch}, {heads}), one number for each head"
+        )
+    each = slopes.expand(batch, heads).contiguous()
+    offset = torch.full((1,), k.shape[1] - rows, dtype=torch.int32, device=q.device)
+    cap = softcap
+
+    def score_mod(score: Any, batch: Any, head: Any, q: Any, k: Any) -> Any:
+        distance = abs(q + offset[0] - k).to(f32)
+        capped = score if cap is None else tanh(score * (1 / cap)) * cap
+        return capped - each[batch, head] * distance
+
+    return score_mod
