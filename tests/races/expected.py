@@ -102,6 +102,10 @@ GRADIENTS = "backward sm90( early S)?"
 Q_RELEASE = "the loader has waited for Q, which is released when all warps have begun the work of this item"
 PROMPT = "it is for ptxas, which may otherwise delay reads; the lanes share no memory there"
 HINT = "the next launch begins later; its griddepcontrol.wait waits for the end of this one in any case (9.7.13.13)"
+KEPT = "the loader has waited for keys or values that the tensor cores read later"
+IN_ORDER = "this thread has issued the MMAs that read the slot, and the tensor cores execute its MMAs in order"
+UNUSED = "no thread uses this barrier of the ring"
+AFTER_K = "the loader has waited for K, released after V"
 FEW = r"few queries(, two launches)?"
 SM90 = r"attention sm90( in turn| one Q| packed| modified| lists)?"
 ATTENTION = {
@@ -153,6 +157,32 @@ ATTENTION = {
     r"attention sm100 one tile correct bar\.warp\.sync #4$": TOGETHER,
     r"attention sm100 correct bar\.warp\.sync #(9|13)$": LANES_LATER,
     r"attention sm100 one tile correct bar\.warp\.sync #6$": LANES_LATER,
+    r"attention sm90 lists multiply mbarrier\.try_wait\S* #0: the next barrier": BOTH,
+    r"attention sm100 packed load mbarrier\.try_wait\S* #1: the next barrier": LATER,
+    r"attention sm100 packed load mbarrier\.try_wait\S* #3($|: the next barrier)": PART,
+    r"attention sm100 packed load mbarrier\.try_wait\S* #5: the next barrier": KEYS,
+    r"attention sm100 packed load mbarrier\.try_wait\S* #([89]|10)$": ALONE,
+    r"attention sm100 packed multiply mbarrier\.try_wait\S* #12($|: the next barrier)": TILE,
+    r"attention sm100 packed multiply mbarrier\.try_wait\S* #1[58]($|: the next barrier)": ENDS,
+    r"attention sm100 packed multiply tcgen05\.commit\S* #7: arrives at once": VALUES,
+    r"attention sm100 packed multiply tcgen05\.commit\S* #10: arrives at once": MMA_WAIT,
+    r"attention sm100 packed softmax tcgen05\.fence::before\w* #[0235]$": NUMBERS,
+    r"attention sm100 packed softmax bar\.warp\.sync #[26]$": TOGETHER,
+    r"attention sm100 packed correct mbarrier\.try_wait\S* #[46]$": SUMS,
+    r"attention sm100 packed correct tcgen05\.fence::before\w* #[012468]$": NUMBERS,
+    r"attention sm100 packed correct tcgen05\.fence::before\w* #[79]$": BY_Q,
+    r"attention sm100 packed correct bar\.warp\.sync #[46]$": ELECTS,
+    r"attention sm100 packed correct bar\.warp\.sync #(7|11)$": ALL_Q,
+    r"attention sm100 packed correct bar\.warp\.sync #(8|12)$": TOGETHER,
+    r"attention sm100 packed correct bar\.warp\.sync #1[04]$": LANES_LATER,
+    r"few queries sm100 init mbarrier\.init\S* #2[013]($|: one arrival more)": UNUSED,
+    r"few queries sm100 load mbarrier\.try_wait\S* #[12]$": KEPT,
+    r"few queries sm100 load mbarrier\.try_wait\S* #[789]$": ALONE,
+    r"few queries sm100 multiply mbarrier\.try_wait\S* #3$": IN_ORDER,
+    r"few queries sm100 multiply tcgen05\.commit\S* #4: arrives at once": KEPT,
+    r"few queries sm100 softmax bar\.warp\.sync #[12]$": TOGETHER,
+    r"few queries sm100 softmax bar\.warp\.sync #3$": PROMPT,
+    r"few queries sm100 kernel tcgen05\.fence::before\w* #1$": BEFORE_DEALLOC,
     rf"{GRADIENTS} load mbarrier\.try_wait\S* #1$": TILES,
     rf"{GRADIENTS} multiply wgmma\.commit_group\S* #[2389]$": TILES,
     rf"{GRADIENTS} multiply wgmma\.fence\S* #([14567]|1[01])$": FENCE_BEFORE,
@@ -169,7 +199,7 @@ ATTENTION = {
 REDUNDANT = {
     r".* end bar\.warp": LANE_ORDER,
     r".* tcgen05\.relinquish": "no other CTA on the SM waits to allocate",
-    r"(memory_flow|blackwell .*|example 0.|attention sm100.*) kernel tcgen05\.fence::\w+ #0$": FRESH,
+    r"(memory_flow|blackwell .*|example 0.|attention sm100.*|few queries sm100) kernel tcgen05\.fence::\w+ #0$": FRESH,
     r"(memory_flow|blackwell (?!5).*|example 0.) kernel tcgen05\.fence::before\w* #1$": BEFORE_DEALLOC,
     r"blackwell pair store bar\.warp\.sync #(7|16)$": TOGETHER,
     r"blackwell (alone store bar\.warp\.sync #7|swapped store bar\.warp\.sync #1)$": TOGETHER,
@@ -218,6 +248,15 @@ REDUNDANT = {
     r"mma\.sync cp\.async load cp\.async\.mbarrier\S* #0: arrives at once": QUERIES,
     r"mma\.sync cp\.async init fence\.mbarrier_init": "no engine uses its mbarriers, and bar.sync orders threads",
     r"mma\.sync cp\.async compute fence\.proxy": "cp.async writes through the generic proxy, as threads do",
+    r"mma\.sync gemm [12] kernel bar\.warp\.sync #0$": LANES,
+    r"mma\.sync gemm [12] kernel (cp\.async\.bulk\.wait_group\.read #[01]|bar\.warp\.sync #[24])($|: a group)": BLOCKS,
+    r"mma\.sync gemm 2 kernel mbarrier\.try_wait\S* #0($|: the next barrier)": FIRST,
+    r"mma\.sync gemm 4 multiply (cp\.async\.bulk\.wait_group\.read #[01]|bar\.warp\.sync #[13])($|: a group)": BLOCKS,
+    r"mma\.sync gemm 4 multiply cp\.async\.bulk\.wait_group(\.read #4| #0)($|: a group)": EXITS,
+    r"mma\.sync gemm 4 multiply bar\.warp\.sync #9$": EXITS,
+    r"backward sm120 by query load mbarrier\.try_wait\S* #(0($|: the next barrier)|1$)": FIRST,
+    r"backward sm120 by query load mbarrier\.try_wait\S* #2: the next barrier": BOTH,
+    r"backward sm120 by query compute (fence\.proxy|bar\.warp\.sync)\S* #2$": AFTER_K,
     r"backward sm120 by key load mbarrier\.try_wait\S* #1$": AFTER_Q,
     r"backward sm120 by key compute (fence\.proxy|bar\.warp\.sync)\S* #0$": AFTER_Q,
     r"backward sm120 by key compute cp\.async\.bulk\.commit_group #0$": "the next one commits its copies too",

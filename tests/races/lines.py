@@ -28,6 +28,7 @@ __all__ = ["has_right_lines"]
 
 Ints = NDArray[np.int64]
 SAMPLED = 200  # pairs of two instructions: the first ones, and about as many of the others
+OF_WARPS = 4000  # of two warps
 NEXT = 8  # bytes from an mbarrier to the next
 _ENGINES = (
     *("tcgen05.mma", "tcgen05.cp", "tcgen05.shift", "wgmma.mma_async", "cp.async.bulk", "cp.reduce.async.bulk"),
@@ -164,9 +165,13 @@ def lanes_of(execution: Execution, event: Event) -> Iterator[Access]:
     yield Access(np.zeros(len(lanes), np.int64), lanes, True, execution.rank_of(lanes))
 
 
-def pairs(execution: Execution, first: set[int], second: set[int], touches: Touches) -> list[Pair]:
+Warps = tuple["int | None", "int | None"]
+ANY: Warps = (None, None)
+
+
+def pairs(execution: Execution, first: set[int], second: set[int], touches: Touches, warps: Warps = ANY) -> list[Pair]:
     """Returns each access by an instruction of ``first`` with the next access by one of ``second`` to the same cells;
-    at least one of the two writes."""
+    at least one of the two writes. ``warps``: those of a CTA whose accesses count, for each of the two."""
     found: dict[Pair, None] = {}
     sources: list[Source] = []
     last = {write: np.full(execution.cells, -1, np.int64) for write in (True, False)}
@@ -174,13 +179,14 @@ def pairs(execution: Execution, first: set[int], second: set[int], touches: Touc
     for number in sorted({number for inst in first | second for number in rows.get(inst, ())}):
         event = execution.event(number)
         accesses = [access for access in touches(execution, event) if len(access.cells)]
-        if event.inst.index in second:
+        earlier_warp, later_warp = (warp in (None, event.row.warp % execution.per_cta) for warp in warps)
+        if event.inst.index in second and later_warp:
             for access in accesses:
                 for earlier in (last[True], last[False])[: 2 if access.write else 1]:
                     for source, lane in _distinct_pairs(earlier[access.cells], _per_cell(access.lanes, access)):
                         if source >= 0 and sources[source].event != number:
                             found[_pair(execution, sources[source], number, lane, touches)] = None
-        if event.inst.index in first:
+        if event.inst.index in first and earlier_warp:
             for access in accesses:
                 last[access.write][access.cells] = _add_sources(number, access, sources)
     return list(found)
@@ -213,10 +219,10 @@ def _pair(execution: Execution, source: Source, number: int, lane: int, touches:
     return Pair(source, number, lane, crosses and touches in (memory, initialisations), fenced and touches is memory)
 
 
-def orders(edited: Edited, first: set[int], second: set[int], touches: Touches) -> bool:
+def orders(edited: Edited, first: set[int], second: set[int], touches: Touches, warps: Warps = ANY) -> bool:
     """Returns whether an access by ``second`` is ordered after one by ``first`` in the unedited kernel, but not
     without the edited instruction."""
-    found = _sample(pairs(edited.execution, first, second, touches))
+    found = _sample(pairs(edited.execution, first, second, touches, warps), SAMPLED if warps == ANY else OF_WARPS)
     return any(uncut and not cut for _, uncut, cut in pair_orders(edited.execution, found, edited.cut))
 
 
@@ -235,9 +241,9 @@ def _identity(pair: Pair) -> tuple[int, int, int, int]:
     return pair.source.event, pair.source.lane, pair.event, pair.lane
 
 
-def _sample(found: list[Pair]) -> list[Pair]:
-    """Returns the first `SAMPLED` pairs and a sample of about as many of the others."""
-    return found[:SAMPLED] + found[SAMPLED :: max(1, len(found) // SAMPLED)]
+def _sample(found: list[Pair], most: int = SAMPLED) -> list[Pair]:
+    """Returns the first ``most`` pairs and a sample of about as many of the others."""
+    return found[:most] + found[most :: max(1, len(found) // most)]
 
 
 def _either_order(touches: Touches) -> Callable[[Edited, Finding], bool]:
@@ -251,9 +257,11 @@ def _either_order(touches: Touches) -> Callable[[Edited, Finding], bool]:
 
 
 def _race(edited: Edited, finding: Finding) -> bool:
-    """Two accesses in either order; for an edited address also the accesses that the edit moves there."""
+    """Two accesses in either order, by any warps or by those of the finding, where several warps access the same cells;
+    for an edited address also the accesses that the edit moves there."""
     one, two = (of_step(edited.execution, step) for step in finding.steps)
-    if _either_order(memory)(edited, finding):
+    first, second = (step.thread // 32 for step in finding.steps)
+    if _either_order(memory)(edited, finding) or orders(edited, one, two, memory, (first, second)):
         return True
     return edited.replaces_peer and (unknown_arrival(edited, one, two) or unknown_arrival(edited, two, one))
 
@@ -294,6 +302,8 @@ def _fault(edited: Edited, finding: Finding) -> bool:
                 for inst in stops
             )
         return bool(stops & (_first_events(execution, int(mbarrier[1], 16)) | edited.insts))
+    if mbarrier and "not initialised" in finding.message:
+        return orders(edited, execution.instructions("mbarrier.init"), stops, barriers)
     if mbarrier:
         return orders(edited, set(execution.rows), stops, barriers)
     if any(_shares_barrier(edited, inst) for inst in stops) or (
