@@ -240,7 +240,7 @@ start:
   %all = icmp uge i64 %i1, 128
   br i1 %all, label %multiply, label %start
 multiply:
-  call void @hardware_multiply(ptr %d, ptr %a, ptr %b, ptr %scratch, i64 16, i64 8, i64 %k, i64 %step, ptr %model)
+  call void @hardware_multiply(ptr %d, ptr %a, ptr %b, ptr %scratch, ptr null, ptr null, i64 16, i64 8, i64 %k, i64 %step, ptr %model)
   br label %finish
 finish:
   %j = phi i64 [ 0, %multiply ], [ %j1, %finish ]
