@@ -1,4 +1,5 @@
-"""Scale factors of block-scaled MMAs in memory and in tensor memory (PTX ISA 9.1 section 9.7.16.10.7).
+"""Operands of block-scaled MMAs (PTX ISA 9.1 section 9.7.16.10.7): scale factors in memory and in tensor memory, and
+packed 4-bit elements.
 
 A matrix of scale factors has one byte for each row (M or N) and block of 16 or 32 elements of K. In global and shared
 memory it is stored in tiles of 128 rows by 4 blocks, 512 bytes each: the layout of cuBLAS and of CUTLASS's
@@ -9,11 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from warpwright.errors import UsageError
 
-__all__ = ["SCALE_TILE", "scale_columns", "scale_offsets", "scale_tiles", "tmem_scale_map"]
+__all__ = ["SCALE_TILE", "pack_e2m1", "scale_columns", "scale_offsets", "scale_tiles", "tmem_scale_map"]
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -46,6 +48,21 @@ def scale_tiles(scales: Any) -> Any:
     tiles = np.zeros((-(-rows // 128), -(-blocks // 4), _LANES, 4, 4), np.uint8)
     tiles.reshape(-1)[scale_offsets(rows, blocks)] = scales.view(np.uint8)
     return tiles.view(scales.dtype)
+
+
+def pack_e2m1(values: Any) -> Any:
+    """Returns an array of ml_dtypes.float4_e2m1fn, (…, K), as bytes of two elements, (…, K / 2) of uint8: `e2m1x2`.
+
+    The element of even k is in the low bits. Raises UsageError for another dtype or an odd K.
+    """
+    values = np.asarray(values)
+    if values.dtype != ml_dtypes.float4_e2m1fn or values.shape[-1] % 2:
+        raise UsageError(
+            f"given an array of {values.dtype} and shape {values.shape}; expected ml_dtypes.float4_e2m1fn with an even "
+            "last dimension"
+        )
+    codes = values.view(np.uint8)
+    return codes[..., ::2] | codes[..., 1::2] << 4
 
 
 def scale_columns(rows: int) -> int:
