@@ -65,10 +65,10 @@ class Operand:
 
 
 def scaled_matmul(
-    left: str, right: str, vector: int, scale: str, m: int, n: int, k: int
+    left: str, right: str, vector: int, scale: str, m: int, n: int, k: int, bk: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Returns D, and D and the sums of magnitudes in float64."""
-    random, (bm, bn, bk) = np.random.default_rng(1), (128, 128, 256)
+    random, (bm, bn) = np.random.default_rng(1), (128, 128)
     a, b = Operand(random, m, k, left, vector, scale), Operand(random, n, k, right, vector, scale)
     d = torch.full((m, n), float("nan"))
     scaled_matmul_kernel[(m // bm, n // bn)](

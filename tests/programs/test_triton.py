@@ -136,20 +136,20 @@ def test_a_persistent_gemm_of_tensor_descriptors(name, dtype, host, parts, roles
     check(c, a.double() @ b.double().T, HALF if dtype == torch.float16 else 2**-4)
 
 
-@pytest.mark.parametrize(
-    ("left", "right", "vector", "scale"),
-    [
-        ("e4m3", "e4m3", 32, "float8_e8m0fnu"),
-        ("e5m2", "e2m1", 32, "float8_e8m0fnu"),
-        ("e2m1", "e2m1", 32, "float8_e8m0fnu"),
-        ("e2m1", "e2m1", 16, "float8_e4m3fn"),
-    ],
-    ids=["mxfp8", "mixed", "mxfp4", "nvfp4"],
-)
-def test_a_gemm_with_block_scales(left, right, vector, scale) -> None:
-    """tl.dot_scaled, scale factors in tiles of 128 by 4. 512 float32 additions lose at most 2^-15 of the magnitudes."""
-    with checked("b200"):
-        d, exact, size = scaled_kernels.scaled_matmul(left, right, vector, scale, 128, 256, 512)
+SCALED = {
+    "mxfp8": ("e4m3", "e4m3", 32, "float8_e8m0fnu"),
+    "mixed": ("e5m2", "e2m1", 32, "float8_e8m0fnu"),
+    "nvfp4": ("e2m1", "e2m1", 16, "float8_e4m3fn"),
+}
+
+
+@pytest.mark.parametrize(("device", "format"), [*(("b200", format) for format in SCALED), ("rtx5090", "nvfp4")])
+def test_a_gemm_with_block_scales(device, format) -> None:
+    """tl.dot_scaled by tcgen05.mma or mma.sync, scale factors in tiles of 128 by 4. 512 float32 additions lose at most
+    2^-15 of the magnitudes."""
+    block = 256 if device == "b200" else 128
+    with checked(device):
+        d, exact, size = scaled_kernels.scaled_matmul(*SCALED[format], 128, 128, 2 * block, block)
     assert ((d.double() - exact).abs() <= 2.0**-15 * size).all()
 
 

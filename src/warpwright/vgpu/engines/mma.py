@@ -26,6 +26,7 @@ from warpwright.vgpu.jit.tensor_core import PADDED, as_float
 
 __all__ = [
     "A_COLUMNS",
+    "PACKED_KINDS",
     "Form",
     "Mma",
     "Run",

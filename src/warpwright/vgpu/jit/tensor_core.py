@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FORMATS", "PADDED", "TYPES", "Model", "as_float", "byte_values"]
+__all__ = ["FORMATS", "PADDED", "TYPES", "Model", "as_float", "byte_values", "container_values"]
 
 Floats = NDArray[np.float32]
 
@@ -82,6 +82,15 @@ def byte_values(type: str) -> Floats:
     """The 256 values of a byte; of its low bits for types of 4, 6 or 7 bits."""
     dtype, mask = _BYTE_TYPES[type]
     values: Floats = (np.arange(256, dtype=np.uint8) & np.uint8(mask)).view(dtype).astype(np.float32)
+    return values
+
+
+def container_values(type: str) -> Floats:
+    """The 256 values of a byte of registers: an element of 4 bits is in its central bits, one of 6 in the low ones (PTX
+    ISA 9.1 section 9.7.14.5.14); of e2m1x2 those of both elements."""
+    if type == "e2m1x2":
+        return _pairs()
+    values: Floats = byte_values(type)[np.arange(256) >> 2] if type == "e2m1" else byte_values(type)
     return values
 
 
