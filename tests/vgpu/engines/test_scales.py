@@ -115,6 +115,21 @@ def test_padded_elements_lie_along_either_dimension(case: tuple[str, str, str, s
     check(cluster, problem)
 
 
+@pytest.mark.parametrize("case", [CASES[0], CASES[6]], ids=["bytes", "pairs"])
+def test_a_in_tensor_memory_is_scaled(case: tuple[str, str, str, str, str, int]) -> None:
+    """Row r of A in lane r, 32 bits of K a column."""
+    cluster, problem = Cluster(), Problem(case, 128, 24)
+    problem.run(cluster)
+    (op,) = problem.ops
+    packed = np.ascontiguousarray(pack(problem.a[0], case[2], "k", padded=False))
+    cluster.tmem[0, 300:308, :] = packed.view(np.int32).T
+    words = [op[name] for name in OPERANDS]
+    words[1] = 300
+    cluster.tmem[cells(128, 1, 24, COLUMN)] = 0
+    tensor.complete(cluster, [operation(op.inst.opcode, *words, 0, a_in_tmem=True)])
+    check(cluster, problem)
+
+
 @pytest.mark.parametrize(("a_type", "b_type"), [("e2m1", "e3m2"), ("e2m3", "e4m3")])
 def test_narrow_types_without_scale_factors(a_type: str, b_type: str) -> None:
     cluster, random = Cluster(), np.random.default_rng(3)
