@@ -14,6 +14,7 @@ from warpwright.errors import UsageError
 
 def test_every_type_has_the_size_that_its_name_says() -> None:
     packed = {"e4m3": 8, "e5m2": 8, "f16x2": 32, "bf16x2": 32, "pred": 1, "b4x16": 4, "b4x16_p64": 4, "b6x16_p32": 6}
+    packed |= {"e2m1x2": 8, "ue4m3": 8, "ue8m0": 8}
     for scalar in types.Scalar.__subclasses__():
         expected = packed.get(scalar.name) or int(re.sub(r"\D", "", scalar.name))
         assert scalar.bits == expected, scalar.name
@@ -34,6 +35,7 @@ def test_the_dtype_has_the_same_size() -> None:
         (ml_dtypes.bfloat16, types.bf16),
         (ml_dtypes.float8_e4m3fn, types.e4m3),
         (ml_dtypes.float8_e5m2, types.e5m2),
+        (ml_dtypes.float8_e8m0fnu, types.ue8m0),
         (np.int8, types.s8),
         (np.uint64, types.u64),
     ],
@@ -45,7 +47,7 @@ def test_of_dtype(dtype: object, scalar: type[types.Scalar]) -> None:
 def test_of_dtype_names_what_it_knows() -> None:
     known = (
         "uint8, uint16, uint32, uint64, int8, int16, int32, int64, float16, float32, float64, bfloat16, "
-        "float8_e4m3fn, float8_e5m2"
+        "float8_e4m3fn, float8_e5m2, float8_e8m0fnu"
     )
     with pytest.raises(UsageError) as caught:
         types.of_dtype(np.complex64)

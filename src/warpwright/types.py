@@ -36,6 +36,7 @@ __all__ = [
     "b128",
     "bf16",
     "bf16x2",
+    "e2m1x2",
     "e4m3",
     "e5m2",
     "f16",
@@ -54,6 +55,8 @@ __all__ = [
     "u16",
     "u32",
     "u64",
+    "ue4m3",
+    "ue8m0",
 ]
 
 _BY_NAME: dict[str, type[Scalar]] = {}
@@ -147,6 +150,17 @@ class e4m3(Scalar, bits=8, kind="float", dtype=ml_dtypes.float8_e4m3fn, tma=0): 
 class e5m2(Scalar, bits=8, kind="float", dtype=ml_dtypes.float8_e5m2, tma=0): ...
 
 
+# Types of block-scaled MMAs: a byte with two 4-bit floats, the low bits first, and scale factors (PTX ISA 9.1 section
+# 9.7.16.10.7).
+class e2m1x2(Scalar, bits=8, kind="float", dtype=np.uint8, tma=0): ...
+
+
+class ue4m3(Scalar, bits=8, kind="float", dtype=ml_dtypes.float8_e4m3fn, tma=0): ...
+
+
+class ue8m0(Scalar, bits=8, kind="float", dtype=ml_dtypes.float8_e8m0fnu, tma=0): ...
+
+
 class f16x2(Scalar, bits=32, kind="float"): ...
 
 
@@ -173,7 +187,7 @@ PADDED = (b4x16_p64, b6x16_p32)
 
 _OF_DTYPE = {
     scalar.dtype: scalar
-    for scalar in (u8, u16, u32, u64, s8, s16, s32, s64, f16, f32, f64, bf16, e4m3, e5m2)
+    for scalar in (u8, u16, u32, u64, s8, s16, s32, s64, f16, f32, f64, bf16, e4m3, e5m2, ue8m0)
     if scalar.dtype is not None
 }
 

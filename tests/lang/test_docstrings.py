@@ -34,7 +34,7 @@ from warpwright.lang.ops.mbarrier import mbarrier
 TAIL = re.compile(r"Issued by .+\.\nCompletes by .+\.\nTargets: .+\.\nPTX ISA 9\.1 sections? \d.* \(.+\)\.$", re.DOTALL)
 FAMILIES = {"atom": atomics.atom, "red": atomics.red, "shfl": warp.shfl, "vote": warp.vote, "match": warp.match}
 FAMILIES |= {"redux": warp.redux, "cluster": cluster, "mbarrier": mbarrier}
-SILENT = {"mbarrier.array", "mbarrier.at_address", "tmem.tile", "special.read", "pointer.check_pointer"}
+SILENT = {"mbarrier.array", "mbarrier.at_address", "tmem.scales", "tmem.tile", "special.read", "pointer.check_pointer"}
 SILENT |= {"wgmma.accumulator", "wgmma.left"}
 SILENT |= {"mma.accumulator", "mma.left", "mma.right"}
 HOPPER = (wgmma, debug, mma, matrix, setmaxnreg, griddepcontrol, clusterlaunchcontrol, tensormap, cp_async)

@@ -37,7 +37,7 @@ def test_scalar_types_become_names() -> None:
 def descriptors(draw: st.DrawFn) -> InstrDescriptor:
     kind = draw(st.sampled_from(sorted(KINDS)))
     operand_types, d_types, _ = KINDS[kind]
-    scaled = kind.startswith("mx")
+    scaled, majors = kind.startswith("mx"), ["k"] if kind.startswith("mxf4") else ["k", "mn"]
     a_type = draw(st.sampled_from(sorted(operand_types)))
     b_type = a_type if kind == "f16" else draw(st.sampled_from(sorted(operand_types)))
     d_type = "f32" if a_type == "bf16" else draw(st.sampled_from(sorted(d_types)))
@@ -46,8 +46,8 @@ def descriptors(draw: st.DrawFn) -> InstrDescriptor:
         "n": draw(st.integers(1, 32)) * 8,
         "negate_a": draw(st.booleans()),
         "negate_b": draw(st.booleans()),
-        "a_major": draw(st.sampled_from(["k", "mn"])),
-        "b_major": draw(st.sampled_from(["k", "mn"])),
+        "a_major": draw(st.sampled_from(majors)),
+        "b_major": draw(st.sampled_from(majors)),
         "sparse": draw(st.booleans()),
     }
     if scaled:

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 import warpwright as ww  # noqa: E402
-from tests.programs import attention_kernels, kernels  # noqa: E402
+from tests.programs import attention_kernels, kernels, scaled_kernels  # noqa: E402
 from tests.programs.verdicts import check, checked  # noqa: E402
 from warpwright.cli import main  # noqa: E402
 from warpwright.interop import virtual  # noqa: E402
@@ -134,6 +134,23 @@ def test_a_persistent_gemm_of_tensor_descriptors(name, dtype, host, parts, roles
             PROGRAMS=2, BM=128, BN=64, BK=64, GROUP=2, PARTS=parts, ROLES=roles, FLAT=not roles,
         )  # fmt: skip
     check(c, a.double() @ b.double().T, HALF if dtype == torch.float16 else 2**-4)
+
+
+SCALED = {
+    "mxfp8": ("e4m3", "e4m3", 32, "float8_e8m0fnu"),
+    "mixed": ("e5m2", "e2m1", 32, "float8_e8m0fnu"),
+    "nvfp4": ("e2m1", "e2m1", 16, "float8_e4m3fn"),
+}
+
+
+@pytest.mark.parametrize(("device", "format"), [*(("b200", format) for format in SCALED), ("rtx5090", "nvfp4")])
+def test_a_gemm_with_block_scales(device, format) -> None:
+    """tl.dot_scaled by tcgen05.mma or mma.sync, scale factors in tiles of 128 by 4. 512 float32 additions lose at most
+    2^-15 of the magnitudes."""
+    block = 256 if device == "b200" else 128
+    with checked(device):
+        d, exact, size = scaled_kernels.scaled_matmul(*SCALED[format], 128, 128, 2 * block, block)
+    assert ((d.double() - exact).abs() <= 2.0**-15 * size).all()
 
 
 def test_tensor_descriptors_of_the_host(session) -> None:

@@ -113,6 +113,30 @@ mma  9.7.14.5.14  Multiply matrices in the fragments of a warp, accumulate in a 
     ...    d:b32*2, a:b32*4, b:b32*2, c:b32*2   @ all 8.7
     mma.sync.aligned.shape=m16n8k16.row.col.dtype=f16.atype=FP8.btype=FP8.ctype=f16
     ...    d:b32*2, a:b32*2, b:b32*1, c:b32*2   @ all 8.7
+    mma.sync.aligned.shape=m16n8k32.row.col.kind=kind::f8f6f4.dtype=f32.atype=FP8.btype=FP8.ctype=f32
+    ...    d:f32*4, a:b32*4, b:b32*2, c:f32*4   @ sm_100f sm_120f
+    mma.sync.aligned.shape=m16n8k32.row.col.kind=kind::f8f6f4.dtype=f32.atype=FP8.btype=F6F4.ctype=f32
+    ...    d:f32*4, a:b32*4, b:b32*2, c:f32*4   @ sm_120f
+    mma.sync.aligned.shape=m16n8k32.row.col.kind=kind::f8f6f4.dtype=f32.atype=F6F4.btype=F8F6F4.ctype=f32
+    ...    d:f32*4, a:b32*4, b:b32*2, c:f32*4   @ sm_120f
+    mma.sync.aligned.shape=m16n8k32.row.col.kind=kind::f8f6f4.dtype=f16.atype=FP8.btype=FP8.ctype=f16
+    ...    d:b32*2, a:b32*4, b:b32*2, c:b32*2   @ sm_100f sm_120f 8.7
+    mma.sync.aligned.shape=m16n8k32.row.col.kind=kind::f8f6f4.dtype=f16.atype=FP8.btype=F6F4.ctype=f16
+    ...    d:b32*2, a:b32*4, b:b32*2, c:b32*2   @ sm_120f
+    mma.sync.aligned.shape=m16n8k32.row.col.kind=kind::f8f6f4.dtype=f16.atype=F6F4.btype=F8F6F4.ctype=f16
+    ...    d:b32*2, a:b32*4, b:b32*2, c:b32*2   @ sm_120f
+    mma.sync.aligned.shape=m16n8k32.row.col.kind=kind::mxf8f6f4.block_scale{.scale=scale_vec::1X}
+    ....dtype=f32.atype=F8F6F4.btype=F8F6F4.ctype=f32.stype=ue8m0
+    ...    d:f32*4, a:b32*4, b:b32*2, c:f32*4, scale_a:b32*1, select_a:u16*2, scale_b:b32*1, select_b:u16*2   @ sm_120f
+    mma.sync.aligned.shape=m16n8k64.row.col.kind=kind::mxf4.block_scale{.scale=scale_vec::2X}
+    ....dtype=f32.atype=e2m1.btype=e2m1.ctype=f32.stype=ue8m0
+    ...    d:f32*4, a:b32*4, b:b32*2, c:f32*4, scale_a:b32*1, select_a:u16*2, scale_b:b32*1, select_b:u16*2   @ sm_120f
+    mma.sync.aligned.shape=m16n8k64.row.col.kind=kind::mxf4nvf4.block_scale.scale=scale_vec::2X
+    ....dtype=f32.atype=e2m1.btype=e2m1.ctype=f32.stype=ue8m0
+    ...    d:f32*4, a:b32*4, b:b32*2, c:f32*4, scale_a:b32*1, select_a:u16*2, scale_b:b32*1, select_b:u16*2   @ sm_120f
+    mma.sync.aligned.shape=m16n8k64.row.col.kind=kind::mxf4nvf4.block_scale.scale=scale_vec::4X
+    ....dtype=f32.atype=e2m1.btype=e2m1.ctype=f32.stype=ue4m3
+    ...    d:f32*4, a:b32*4, b:b32*2, c:f32*4, scale_a:b32*1, select_a:u16*2, scale_b:b32*1, select_b:u16*2   @ sm_120f
     mma.sync.aligned.shape=m16n8k16.row.col{.satfinite}.dtype=s32.atype=INT8.btype=INT8.ctype=s32
     ...    d:s32*4, a:b32*2, b:b32*1, c:s32*4
     mma.sync.aligned.shape=m16n8k32.row.col{.satfinite}.dtype=s32.atype=INT8.btype=INT8.ctype=s32

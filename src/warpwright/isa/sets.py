@@ -49,6 +49,8 @@ SETS = {
     "M64_K32_INT": "|".join(f"m64n{n}k32" for n in (8, 16, 24, *range(32, 257, 16))),
     "M64_K256": "|".join(f"m64n{n}k256" for n in (8, 16, 24, *range(32, 257, 16))),
     "FP8": "e4m3|e5m2",
+    "F6F4": "e3m2|e2m3|e2m1",
+    "F8F6F4": "e4m3|e5m2|e3m2|e2m3|e2m1",
     "INT8": "s8|u8",
     "K16": "m16n16k16|m8n32k16|m32n8k16",
 }

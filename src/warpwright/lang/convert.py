@@ -56,7 +56,8 @@ def _rounding(source: type[Scalar], type: type[Scalar]) -> str:
 
 
 def _check(source: type[Scalar], type: type[Scalar]) -> None:
-    packed = {"f16x2", "bf16x2", "e4m3", "e5m2", "b128", "tf32"} & {source.name, type.name}
+    pairs = {"f16x2", "bf16x2", "e2m1x2", "e4m3", "e5m2", "ue4m3", "ue8m0", "b128", "tf32"}
+    packed = pairs & {source.name, type.name}
     if packed:
         raise misuse(
             f"given {source.name}.to({type.name}); PTX converts {', '.join(sorted(packed))} only in pairs or not "

@@ -65,7 +65,7 @@ COMPARISONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "
 _SWAPPED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _IDENTITY = {"+": 0, "-": 0, "*": 1, "//": 1, "/": 1, "|": 0, "^": 0, "<<": 0, ">>": 0}
 _COMMUTATIVE = frozenset("+*&|^")
-_STORAGE_ONLY = frozenset({"u8", "s8", "b8", "e4m3", "e5m2", "tf32", "b128"})
+_STORAGE_ONLY = frozenset({"u8", "s8", "b8", "e2m1x2", "e4m3", "e5m2", "ue4m3", "ue8m0", "tf32", "b128"})
 
 
 class Expr:

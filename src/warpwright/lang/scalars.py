@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     class bf16x2(types.bf16x2, Expr, bits=32, kind="float"): ...
 
+    class e2m1x2(types.e2m1x2, Expr, bits=8, kind="float"): ...
+
     class e4m3(types.e4m3, Expr, bits=8, kind="float"): ...
 
     class e5m2(types.e5m2, Expr, bits=8, kind="float"): ...
@@ -57,6 +59,10 @@ if TYPE_CHECKING:
 
     class u64(types.u64, Expr, bits=64, kind="unsigned"): ...
 
+    class ue4m3(types.ue4m3, Expr, bits=8, kind="float"): ...
+
+    class ue8m0(types.ue8m0, Expr, bits=8, kind="float"): ...
+
 else:
     from warpwright.types import (
         b8,
@@ -66,6 +72,7 @@ else:
         b128,
         bf16,
         bf16x2,
+        e2m1x2,
         e4m3,
         e5m2,
         f16,
@@ -82,9 +89,11 @@ else:
         u16,
         u32,
         u64,
+        ue4m3,
+        ue8m0,
     )
 
 __all__ = [
-    "b8", "b16", "b32", "b64", "b128", "bf16", "bf16x2", "e4m3", "e5m2", "f16", "f16x2", "f32", "f64", "pred", "s8",
-    "s16", "s32", "s64", "tf32", "u8", "u16", "u32", "u64",
+    "b8", "b16", "b32", "b64", "b128", "bf16", "bf16x2", "e2m1x2", "e4m3", "e5m2", "f16", "f16x2", "f32", "f64", "pred",
+    "s8", "s16", "s32", "s64", "tf32", "u8", "u16", "u32", "u64", "ue4m3", "ue8m0",
 ]  # fmt: skip

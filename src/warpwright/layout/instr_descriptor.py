@@ -166,12 +166,13 @@ def _check_fields(desc: InstrDescriptor) -> None:
     if desc.kind not in KINDS:
         raise DescriptorError(f"given kind {desc.kind!r}; expected one of {', '.join(KINDS)}")
     types, d_types, _ = KINDS[desc.kind]
+    majors = ("k",) if desc.kind in ("mxf4", "mxf4nvf4") else ("k", "mn")
     checks: tuple[tuple[str, object, Any], ...] = (
         ("a_type", desc.a_type, types),
         ("b_type", desc.b_type, types),
         ("d_type", desc.d_type, d_types),
-        ("a_major", desc.a_major, ("k", "mn")),
-        ("b_major", desc.b_major, ("k", "mn")),
+        ("a_major", desc.a_major, majors),
+        ("b_major", desc.b_major, majors),
         ("max_shift", desc.max_shift, _SHIFTS),
         ("sparsity_selector", desc.sparsity_selector, range(4)),
         ("sfa_id", desc.sfa_id, range(4)),

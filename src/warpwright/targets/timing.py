@@ -163,7 +163,8 @@ UNITS = {
     "tma_add_bytes": "the same for float32 reductions into L2",
     "tma_first": "extra cycles of the first box of a launch: tensor map, address translation, cold L2",
     "mma_flops": "dense 16-bit MMA flops a cycle and SM (fp8: twice, tf32: half)",
-    "mma_rates": "rate of mma.sync by the type of A, as a multiple of the rate of 16-bit floats (others: 1)",
+    "mma_rates": "rate of mma.sync by the type of A, as a multiple of the rate of 16-bit floats (others: 1); e2m1x2: "
+    "of kind::mxf4 and mxf4nvf4",
     "mma_least": "minimum cycles of a tensor instruction",
     "mma_issue": "cycles that a tensor instruction blocks the issuing thread",
     "mma_latency": "cycles from the end of a tensor instruction's pipe occupancy until its accumulator is readable",
@@ -477,7 +478,8 @@ _RTX5090 = replace(
     l2_bytes=3100.0,
     hbm_share=0.9,
     mma_flops=512.0,
-    mma_rates={"tf32": 0.5, "e4m3": 2.0, "e5m2": 2.0, "s8": 4.0, "u8": 4.0},
+    mma_rates={"tf32": 0.5, **dict.fromkeys(("e4m3", "e5m2", "e2m3", "e3m2", "e2m1"), 2.0), "s8": 4.0, "u8": 4.0}
+    | {"e2m1x2": 8.0},
     slots={**_SLOTS, "mma": 32.0},
     tensor_mhz=2808.0,
     droop_top=2808.0,
@@ -496,7 +498,8 @@ _RTX5090 = replace(
         "l2_bytes": f"published: 8.7 TB/s ({_GB202})",
         "hbm_share": "assumed: as other chips",
         "mma_flops": "published: NVIDIA RTX Blackwell white paper, float32 sums",
-        "mma_rates": "published: NVIDIA RTX Blackwell white paper: 419 TFLOPS in FP8, 838 TOPS in INT8",
+        "mma_rates": "published: NVIDIA RTX Blackwell white paper: 419 TFLOPS in FP8, 838 TOPS in INT8, 1676 TFLOPS in "
+        "FP4; assumed: FP6 and MXFP8 as FP8",
         "slots": "assumed: as measured on the H200; mma from mma_flops",
         "tensor_mhz": "published: torch.matmul in TF32, 122.2 TFLOPS (public reports), takes no less",
         "droop_top": "published: as tensor_mhz",
@@ -571,7 +574,10 @@ TIMINGS = {
         600.0,
         l2_bytes=(3324.0, f"published: 8.7 TB/s ({_GB202})"),
         mma_flops=(1024.0, "published: NVIDIA RTX Blackwell PRO white paper, float32 sums"),
-        mma_rates=({**_RTX5090.mma_rates, "s8": 2.0, "u8": 2.0}, "published: NVIDIA RTX Blackwell PRO white paper"),
+        mma_rates=(
+            {**_RTX5090.mma_rates, "s8": 2.0, "u8": 2.0, "e2m1x2": 4.0},
+            "published: NVIDIA RTX Blackwell PRO white paper",
+        ),
         slots=({**_SLOTS, "mma": 16.0}, "assumed: as measured on the H200; mma from mma_flops"),
     ),
 }

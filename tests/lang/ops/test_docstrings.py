@@ -34,7 +34,7 @@ ENDING = re.compile(
     r"Issued by (?P<who>[^.]+)\.\nCompletes by (?P<how>[^.]+)\.\nTargets: (?P<where>.+)\.\n"
     r"PTX ISA 9\.1 section (?P<section>[\d.]+) \((?P<name>[\w.:]+)( and [\w.:]+)?\)\.$"
 )
-PLAIN = {"array", "at_address", "producer", "consumer", "tile", "mask", "accumulator", "left", "right"}
+PLAIN = {"array", "at_address", "producer", "consumer", "tile", "scales", "mask", "accumulator", "left", "right"}
 
 
 def operations() -> Iterator[tuple[str, Any]]:

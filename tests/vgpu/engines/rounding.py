@@ -10,7 +10,9 @@ from fractions import Fraction
 import numpy as np
 
 # fraction bits of the significand, least exponent of a normal number
-EXPONENTS = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14, "f32": -126}
+EXPONENTS = {
+    "f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14, "e2m3": 0, "e3m2": -2, "e2m1": 0, "f32": -126,
+}  # fmt: skip
 Term = tuple[Fraction, int]
 
 
@@ -63,3 +65,45 @@ def steps(
             value = step(*rows, float(value), types, bits, keep) if math.isfinite(value) else value
         out[i, j] = value
     return out
+
+
+def scale_factor(code: int, type: str) -> tuple[Fraction, int]:
+    """Returns significand and exponent of a scale factor; the exponent of zero is -126 (MMA-Sim)."""
+    if type == "ue8m0":
+        return Fraction(1), code - 127
+    exponent = max((code >> 3) - 7, -6)
+    significand = Fraction(code & 7, 8) + (code >> 3 > 0)
+    return (significand, exponent) if code else (Fraction(0), -126)
+
+
+def scaled_sums(
+    operands: tuple[np.ndarray, np.ndarray], c: np.ndarray, factors: tuple[np.ndarray, np.ndarray],
+    case: tuple[str, str, str, str, str, int],
+) -> np.ndarray:  # fmt: skip
+    """Returns D of one block-scaled instruction, as MMA-Sim models it."""
+    one = eight_bit_sum if case[0] == "mxf8f6f4" else four_bit_sum
+    out = np.zeros(c.shape)
+    for i, j in np.ndindex(c.shape):
+        scales = [[scale_factor(int(code), case[4]) for code in row] for row in (factors[0][i], factors[1][j])]
+        out[i, j] = one(operands[0][i].tolist(), operands[1][j].tolist(), float(c[i, j]), scales, case)
+    return out
+
+
+def eight_bit_sum(a: list[float], b: list[float], c: float, scales: list, case: tuple) -> float:
+    """The exponents of the scale factors are added to those of the products."""
+    terms, more = [term(c, "f32")], scales[0][0][1] + scales[1][0][1]
+    for x, y in zip(a, b, strict=True):
+        left, right = term(x, case[2]), term(y, case[3])
+        terms.append((left[0] * right[0], left[1] + right[1] + more) if left and right else None)
+    return truncate(sum_aligned(terms, 25), 23)
+
+
+def four_bit_sum(a: list[float], b: list[float], c: float, scales: list, case: tuple) -> float:
+    """Sixteen products are added exactly; zero sums take part in the largest exponent too."""
+    start = term(c, "f32") or (Fraction(0), -126)
+    terms: list[Term | None] = [start]
+    for first in range(0, len(a), 16):
+        total = sum(Fraction(a[k]) * Fraction(b[k]) for k in range(first, first + 16))
+        (left, up), (right, more) = (each[first // case[5]] for each in scales)
+        terms.append((total * left * right, up + more))
+    return truncate(sum_aligned(terms, 35), 23)

@@ -282,18 +282,37 @@ REFUSED = {
         "operands that "
         "are MN-major and another swizzle for all others",
     ),
-    "packed 4-bit types": (
-        "tcgen05.mma.cta_group::1.kind::f8f6f4",
-        (0, *GOOD, InstrDescriptor("f8f6f4", "e2m1", "e4m3", "f32", 128, 32).encode(), 0), DescriptorError,
-        "given A of type e2m1, which the virtual GPU does not multiply; expected one of f16, bf16, tf32, e4m3, "
-        "e5m2, u8, s8",
+    "K of 96": (
+        "tcgen05.mma.cta_group::1.kind::mxf4.block_scale",
+        (0, *GOOD, InstrDescriptor("mxf4", "e2m1", "e2m1", "f32", 128, 32, k96=True).encode(), 64, 96, 0),
+        DescriptorError,
+        "given instruction descriptor 0x88880480 with K = 96, which the virtual GPU does not execute; expected K = 64",
     ),
-    "block scales": (
+    "block scales with M of 64 in each CTA": (
+        "tcgen05.mma.cta_group::2.kind::mxf8f6f4.block_scale",
+        (0, *GOOD, InstrDescriptor("mxf8f6f4", "e4m3", "e4m3", "f32", 128, 32).encode(), 64, 96, 0), DescriptorError,
+        "given instruction descriptor 0x08880000 with M = 128, block scales and cta_group::2, which the virtual GPU "
+        "does not execute; expected M = 256",
+    ),
+    "scale factors of ue4m3 for 32 elements": (
+        "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.block32",
+        (0, *GOOD, InstrDescriptor("mxf4nvf4", "e2m1", "e2m1", "f32", 128, 32, scale_type="ue4m3").encode(), 64, 96, 0),
+        DescriptorError,
+        "given scale factors of type ue4m3 with blocks of 32; expected ue8m0, or blocks of 16: write "
+        "kind::mxf4nvf4.block_scale.block16",
+    ),
+    "an odd ID of two scale factors": (
+        "tcgen05.mma.cta_group::1.kind::mxf4.block_scale",
+        (0, *GOOD, InstrDescriptor("mxf4", "e2m1", "e2m1", "f32", 128, 32, sfa_id=1).encode(), 64, 96, 0),
+        DescriptorError,
+        "given scale factor ID 1 of A with 2 scale factors a row; expected 0 or 2; mend bits 29 and 30 of the "
+        "instruction descriptor",
+    ),
+    "scale factors without copies": (
         "tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale",
-        (0, *GOOD, 0x08A00000, 64, 96, 0), UnsupportedInstruction,
-        "the virtual GPU does not execute block-scaled kinds, kind::mxf8f6f4 here; expected kind::f16, tf32, "
-        "f8f6f4 or i8; "
-        "scale the operands before the MMA",
+        (0, *GOOD, InstrDescriptor("mxf8f6f4", "e4m3", "e4m3", "f32", 128, 32).encode(), 64, 96, 0), ProtocolError,
+        "the scale factors of A at tensor memory column 64 of CTA 0 differ between lanes 0..31 and lanes 32..63; "
+        "expected four copies; copy them with tcgen05.cp.32x128b.warpx4",
     ),
     "a zero-column mask": (
         "tcgen05.mma.ws.cta_group::1.kind::f16",
@@ -333,6 +352,17 @@ def test_the_tensor_engine_refuses_bad_operands(case: str) -> None:
     with pytest.raises(kind) as raised:
         tensor.complete(cluster, [operation(opcode, *words)])
     assert str(raised.value) == sentence
+
+
+def test_mma_refuses_4_bit_types_in_tensor_memory() -> None:
+    """PTX shows in a figure alone where a byte of tensor memory holds the element."""
+    idesc = InstrDescriptor("f8f6f4", "e2m1", "e4m3", "f32", 128, 32).encode()
+    op = operation("tcgen05.mma.cta_group::1.kind::f8f6f4", 0, 300, GOOD[1], idesc, 0, a_in_tmem=True)
+    with pytest.raises(DescriptorError) as raised:
+        tensor.complete(Cluster(), [op])
+    assert str(raised.value) == (
+        "given A of type e2m1 in tensor memory, which the virtual GPU does not multiply; store A in shared memory"
+    )
 
 
 def test_mma_refuses_a_shifted_a() -> None:

@@ -157,6 +157,7 @@ def test_mmas_of_a_warp_that_add_to_each_other_wait_for_each_other() -> None:
     ("device", "kind", "flops", "cycles"),
     [
         ("rtx5090", "bf16", 4096, 32), ("rtx5090", "e4m3", 8192, 32), ("rtx5090", "tf32", 2048, 32),
+        ("rtx5090", "e2m1x2", 16384, 16), ("rtx_pro_6000", "e2m1x2", 16384, 16),
         ("h200", "bf16", 4096, 6), ("h200", "e4m3", 8192, 12), ("h200", "s8", 8192, 6),
     ],
 )  # fmt: skip

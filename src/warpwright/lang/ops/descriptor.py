@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from warpwright.errors import DescriptorError
 from warpwright.lang.expr import Expr
 from warpwright.lang.smem import ATOM_ROWS, Tile, Transposed
@@ -30,13 +32,52 @@ def kind_of(a: Operand, b: Operand) -> str:
     return kind
 
 
-def instruction_descriptor(kind: str, a: Operand, b: Operand, d: type[Scalar], m: int, n: int, cta_group: int) -> int:
-    """Returns the 32-bit descriptor of an m × n mma (the pair's m and n with cta_group 2).
+def instruction_descriptor(kind: str, a: Operand, b: Operand, d: type[Scalar], n: int, cta_group: int) -> int:
+    """Returns the 32-bit descriptor of an mma with ``n`` columns of D.
 
     Raises DescriptorError for types or sizes that the kind does not have.
     """
+    return _encode(InstrDescriptor(kind, a.dtype.name, b.dtype.name, d.name, *_extents(a, b, n, cta_group)), cta_group)
+
+
+def scaled_kind(a: Operand, b: Operand, scale: type[Scalar], block: int) -> str:
+    """Returns the ``kind::`` of a block-scaled mma. Raises DescriptorError if no kind has the types and the block."""
+    types = {a.dtype.name, b.dtype.name}
+    if types == {"e2m1x2"} and (scale.name, block) in (("ue8m0", 32), ("ue8m0", 16), ("ue4m3", 16)):
+        return "mxf4" if block == 32 else "mxf4nvf4"
+    if types <= {"e4m3", "e5m2"} and (scale.name, block) == ("ue8m0", 32):
+        return "mxf8f6f4"
+    raise DescriptorError(
+        f"given a of {a.dtype.name}, b of {b.dtype.name} and scale factors of {scale.name} for {block} elements; "
+        "expected e4m3 or e5m2 with ue8m0 for 32, or two of e2m1x2 with ue8m0 for 32 or 16, or ue4m3 for 16"
+    )
+
+
+def scaled_descriptor(
+    kind: str, a: Operand, b: Operand, scale: type[Scalar], n: int, cta_group: int, block: int, first: int
+) -> int:
+    """Returns the 32-bit descriptor of a block-scaled mma; ``first``: the number of its first scale factor of a row.
+
+    Raises DescriptorError for sizes that the kind does not have, and numbers that are not those of an instruction.
+    """
+    left, right = (each.dtype.name.removesuffix("x2") for each in (a, b))
+    plain = InstrDescriptor(kind, left, right, "f32", *_extents(a, b, n, cta_group))
+    found = replace(plain, sfa_id=first, sfb_id=first, scale_type=scale.name)
+    count = found.k // block
+    if first % count:
+        raise DescriptorError(
+            f"given first={first} for {count} scale factors of an instruction; expected a multiple of {count} below 4"
+        )
+    return _encode(found, cta_group)
+
+
+def _extents(a: Operand, b: Operand, n: int, cta_group: int) -> tuple[int, int, str, str]:
+    """Returns M and N of the CTA group, and how both operands are stored."""
     a_major, b_major = ("mn" if isinstance(each, Transposed) else "k" for each in (a, b))
-    descriptor = InstrDescriptor(kind, a.dtype.name, b.dtype.name, d.name, m, n, a_major, b_major)
+    return cta_group * a.shape[0], n, a_major, b_major
+
+
+def _encode(descriptor: InstrDescriptor, cta_group: int) -> int:
     descriptor.validate(cta_group)
     return descriptor.encode()
 

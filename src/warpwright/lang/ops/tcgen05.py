@@ -12,18 +12,26 @@ from typing import Any
 from warpwright.errors import DescriptorError
 from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value, operand
-from warpwright.lang.ops.descriptor import Operand, instruction_descriptor, kind_of, shared_descriptor
+from warpwright.lang.ops.descriptor import (
+    Operand,
+    instruction_descriptor,
+    kind_of,
+    scaled_descriptor,
+    scaled_kind,
+    shared_descriptor,
+)
 from warpwright.lang.ops.mbarrier import RemoteBarrier, mbarrier
 from warpwright.lang.ops.tma import mask
 from warpwright.lang.smem import Tile, Transposed
 from warpwright.lang.tensor_memory import COLUMN_BITS, TmemTile, kernel_columns
 from warpwright.lang.trace import addr, current
+from warpwright.layout import SCALE_TILE
 from warpwright.ptx import nodes
-from warpwright.types import b32, pred, u32, u64
+from warpwright.types import Scalar, b32, pred, u32, u64
 
 __all__ = [
-    "alloc", "commit", "cp", "dealloc", "fence_after_thread_sync", "fence_before_thread_sync", "ld", "mma",
-    "relinquish_alloc_permit", "shift", "st", "wait_ld", "wait_st",
+    "alloc", "commit", "cp", "cp_scales", "dealloc", "fence_after_thread_sync", "fence_before_thread_sync", "ld", "mma",
+    "mma_block_scale", "relinquish_alloc_permit", "shift", "st", "wait_ld", "wait_st",
 ]  # fmt: skip
 
 Tensor = TmemTile | Expr
@@ -99,23 +107,56 @@ def mma(d: TmemTile, a: Operand, b: Tile | Transposed, *, accumulate: Value, cta
     Targets: sm_100a.
     PTX ISA 9.1 section 9.7.16.10.9.1 (tcgen05.mma).
     """
-    _check_group(d, cta_group)
-    m, n = cta_group * a.shape[0], cta_group * b.shape[0]
-    if d.shape != (a.shape[0], n):
-        raise misuse(
-            f"given d {d.shape} for a {a.shape} and b {b.shape} with cta_group={cta_group}; "
-            f"expected d of {(a.shape[0], n)}: the rows of a, and {cta_group} × the rows of b"
-        )
-    _check_operands(a, b)
+    _check_shapes(d, a, b, cta_group)
     try:
         kind = kind_of(a, b)
-        idesc = instruction_descriptor(kind, a, b, d.dtype, m, n, cta_group)
+        idesc = instruction_descriptor(kind, a, b, d.dtype, d.shape[1], cta_group)
     except DescriptorError as error:
         raise misuse(str(error)) from None
     enable = operand(accumulate, pred)
     opcode = f"tcgen05.mma{_group(cta_group)}.kind::{kind}"
     left = a.operand if isinstance(a, TmemTile) else shared_descriptor(a)
     current().emit(opcode, d.operand, left, shared_descriptor(b), f"0x{idesc:08x}", enable)
+
+
+def mma_block_scale(
+    d: TmemTile,
+    a: Operand,
+    b: Tile | Transposed,
+    scale_a: TmemTile,
+    scale_b: TmemTile,
+    *,
+    accumulate: Value,
+    block: int = 32,
+    first: int = 0,
+    cta_group: int = 1,
+) -> None:
+    """Compute D = A·Bᵀ or D += A·Bᵀ as `mma` does, each ``block`` of K times a scale factor of its row of A and of B.
+
+    ``a`` and ``b`` are of e4m3 and e5m2 (32 elements of K), or of e2m1x2 (64). ``scale_a`` and ``scale_b`` are
+    `tmem.scales`, which `cp_scales` fills with 4 scale factors a row; ``first`` is the number of the first of the
+    1 (32 elements by 32), 2 (64 by 32) or 4 (64 by 16) that the instruction uses.
+
+    Raises KernelError for types, sizes and blocks that no kind has, and scale factors of too few rows.
+
+    Issued by one thread; with cta_group 2 of one CTA of the pair.
+    Completes by `commit` at an mbarrier, in order with the mma before it.
+    Targets: sm_100a.
+    PTX ISA 9.1 section 9.7.16.10.9.1 (tcgen05.mma).
+    """
+    _check_shapes(d, a, b, cta_group)
+    for name, scales, rows in (("scale_a", scale_a, a.shape[0]), ("scale_b", scale_b, d.shape[1])):
+        _check_scales(name, scales, rows, scale_a.dtype)
+    try:
+        kind = scaled_kind(a, b, scale_a.dtype, block)
+        idesc = scaled_descriptor(kind, a, b, scale_a.dtype, d.shape[1], cta_group, block, first)
+    except DescriptorError as error:
+        raise misuse(str(error)) from None
+    enable = operand(accumulate, pred)
+    opcode = f"tcgen05.mma{_group(cta_group)}.kind::{kind}.block_scale.block{block}"
+    left = a.operand if isinstance(a, TmemTile) else shared_descriptor(a)
+    factors = scale_a.operand, scale_b.operand
+    current().emit(opcode, d.operand, left, shared_descriptor(b), f"0x{idesc:08x}", *factors, enable)
 
 
 def commit(
@@ -224,6 +265,31 @@ def cp(destination: Tensor, descriptor: Expr, shape: str, *, cta_group: int = 1)
     current().emit(f"tcgen05.cp{_group(cta_group)}.{shape}", _tensor(destination), operand(descriptor, u64))
 
 
+def cp_scales(destination: TmemTile, source: Tile, *, cta_group: int = 1) -> None:
+    """Copy tiles of scale factors from shared memory, a ``smem.tile(ue8m0, (32 * tiles, 16))``, to `tmem.scales`.
+
+    A tile has 4 scale factors for each of 128 rows (`warpwright.layout.scale_tiles`). With ``cta_group=2`` each CTA
+    copies its own tiles, at the same offsets.
+
+    Raises KernelError for a source of another shape than the destination's tiles.
+
+    Issued by one thread, one instruction for each tile.
+    Completes by `commit`; before a later mma of the same thread starts.
+    Targets: sm_100a.
+    PTX ISA 9.1 section 9.7.16.9.2 (tcgen05.cp).
+    """
+    tiles = destination.shape[1] // destination.density // SCALE_TILE[1]
+    if source.shape != (QUARTER * tiles, 16) or source.dtype.nbytes != 1 or source.swizzle:
+        raise misuse(
+            f"given a source of {source.dtype.name} {source.shape} with swizzle {source.swizzle} to cp_scales; "
+            f"expected smem.tile({destination.dtype.name}, ({QUARTER * tiles}, 16))"
+        )
+    for tile in range(tiles):
+        part = destination[:, 16 * tile : 16 * (tile + 1)]
+        rows = source[QUARTER * tile : QUARTER * (tile + 1), :]
+        cp(part, shared_descriptor(rows), "32x128b.warpx4", cta_group=cta_group)
+
+
 def shift(address: Tensor, *, cta_group: int = 1) -> None:
     """Move rows of 32 bytes down by one lane within a quarter; the last row does not move.
 
@@ -265,6 +331,24 @@ def _group(cta_group: int) -> str:
 def _check_group(tile: TmemTile, cta_group: int) -> None:
     if tile.cta_group != cta_group:
         raise misuse(f"given cta_group={cta_group} for a tile of cta_group={tile.cta_group}; expected the tile's own")
+
+
+def _check_shapes(d: TmemTile, a: Operand, b: Tile | Transposed, cta_group: int) -> None:
+    _check_group(d, cta_group)
+    n = cta_group * b.shape[0]
+    if d.shape != (a.shape[0], n):
+        raise misuse(
+            f"given d {d.shape} for a {a.shape} and b {b.shape} with cta_group={cta_group}; "
+            f"expected d of {(a.shape[0], n)}: the rows of a, and {cta_group} × the rows of b"
+        )
+    _check_operands(a, b)
+
+
+def _check_scales(name: str, scales: TmemTile, rows: int, dtype: type[Scalar]) -> None:
+    """Raises KernelError unless a tile has scale factors of as many rows, of the type of both."""
+    most = scales.shape[1] // scales.density * QUARTER
+    if rows > most or scales.dtype is not dtype:
+        raise misuse(f"given {name} of {scales.dtype.name} for {most} rows; expected tmem.scales({dtype.name}, {rows})")
 
 
 def _check_operands(a: Operand, b: Tile | Transposed) -> None:

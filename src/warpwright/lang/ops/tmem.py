@@ -15,9 +15,10 @@ from warpwright.lang.context import misuse
 from warpwright.lang.ops import tcgen05
 from warpwright.lang.tensor_memory import COLUMN_BITS, COLUMNS, LANES, Claim, Columns, TmemTile, kernel_columns
 from warpwright.lang.trace import addr, current
+from warpwright.layout import SCALE_TILE
 from warpwright.types import Scalar, u32
 
-__all__ = ["TmemTile", "alloc", "dealloc", "open", "tile"]
+__all__ = ["TmemTile", "alloc", "dealloc", "open", "scales", "tile"]
 
 
 def tile(dtype: type[Scalar], shape: tuple[int, int], *, cta_group: int = 1) -> TmemTile:
@@ -36,6 +37,18 @@ def tile(dtype: type[Scalar], shape: tuple[int, int], *, cta_group: int = 1) -> 
     space.claims.append(claim)
     space.check_size()
     return TmemTile(dtype, shape, cta_group, claim)
+
+
+def scales(dtype: type[Scalar], rows: int, *, cta_group: int = 1) -> TmemTile:
+    """Claim columns for 4 scale factors, ue8m0 or ue4m3, of each of ``rows`` rows of A or B: 4 columns for 128 rows.
+
+    With ``cta_group=2`` each CTA has those of its own rows of A, and of all rows of B. Raises KernelError for another
+    type, and as `tile` does.
+    """
+    if dtype.name not in ("ue4m3", "ue8m0"):
+        raise misuse(f"given tmem.scales of {dtype.name}; expected ue8m0 or ue4m3")
+    height, width = SCALE_TILE
+    return tile(dtype, (LANES, -(-rows // height) * width), cta_group=cta_group).packed(dtype)
 
 
 def alloc() -> None:

@@ -17,29 +17,49 @@ from numpy.typing import NDArray
 from warpwright import isa
 from warpwright.errors import DescriptorError
 from warpwright.layout import InstrDescriptor, tmem_a_layout
-from warpwright.vgpu.engines import hardware
+from warpwright.ptx import nodes
+from warpwright.vgpu.engines import hardware, scales
 from warpwright.vgpu.engines.accumulator import Block, blocks, cells_of, check_columns, update, values_of, width
 from warpwright.vgpu.engines.op import Fabric, Op
 from warpwright.vgpu.engines.operand import K_BYTES, Shape, buffer, gather, plan, reads
-from warpwright.vgpu.jit.tensor_core import TYPES, as_float
+from warpwright.vgpu.jit.tensor_core import PADDED, as_float
 
-__all__ = ["A_COLUMNS", "Form", "Mma", "Run", "form_of", "multiply", "read_descriptor"]
+__all__ = [
+    "A_COLUMNS",
+    "PACKED_KINDS",
+    "Form",
+    "Mma",
+    "Run",
+    "descriptor_of",
+    "form_of_op",
+    "multiply",
+    "read_descriptor",
+    "scale_reads",
+    "tensor_reads",
+]
 
 A_COLUMNS = K_BYTES // 4
+PACKED_KINDS = ("mxf4", "mxf4nvf4")  # two elements a byte
 LONGEST_K = 1024  # elements of K in one matrix product: the operands stay in the cache
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """The fields of a tcgen05.mma opcode, and whether A is in tensor memory. ``refusal``: why the virtual GPU does not
-    execute the opcode, "" if it does."""
+    """The fields of a tcgen05.mma opcode, and whether A is in tensor memory. ``block``: elements that share a scale
+    factor, 0 without scale factors; ``refusal``: why the virtual GPU does not execute the opcode, "" if it does."""
 
     kind: str
     group: int
     ws: bool
     tmem_a: bool
+    block: int
     refusal: str
+
+
+def form_of_op(op: Op) -> Form:
+    """Returns the fields of an operation's opcode."""
+    return form_of(op.inst.opcode, type(op.inst.operand("a")) is nodes.Address)
 
 
 @lru_cache(maxsize=256)
@@ -47,20 +67,11 @@ def form_of(opcode: str, tmem_a: bool) -> Form:
     """Returns the fields of a tcgen05.mma opcode; ``tmem_a``: A is in tensor memory, not in shared memory."""
     match = isa.match(opcode)
     assert match is not None
-    ws = "ws" in opcode.split(".")
+    words = opcode.split(".")
     kind, group = match["kind"].removeprefix("kind::"), int(match["group"][-1])
-    return Form(kind, group, ws, tmem_a, _refusal_of_form(opcode.split("."), kind))
-
-
-def _refusal_of_form(words: list[str], kind: str) -> str:
-    if "block_scale" in words:
-        return (
-            f"the virtual GPU does not execute block-scaled kinds, kind::{kind} here; expected kind::f16, tf32, f8f6f4 "
-            "or i8; scale the operands before the MMA"
-        )
-    if "ashift" in words:
-        return "the virtual GPU does not execute .ashift; use tcgen05.shift or store the shifted rows of A"
-    return ""
+    block = 0 if "block_scale" not in words else 16 if {"block16", "scale_vec::4X"} & {*words} else 32
+    refusal = "the virtual GPU does not execute .ashift; use tcgen05.shift or store the shifted rows of A"
+    return Form(kind, group, "ws" in words, tmem_a, block, refusal if "ashift" in words else "")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,25 +93,34 @@ class Mma:
     saturate: bool
     fusable: bool
     longest: int
+    scales: scales.Scales | None
+
+
+def descriptor_of(op: Op, form: Form) -> int:
+    """Returns an operation's instruction descriptor without the scale factor IDs: operations that differ in these alone
+    add to the same sum."""
+    return op["idesc"] & 0xFFFF_FFFF & ~(scales.SCALE_IDS if form.block else 0)
 
 
 @lru_cache(maxsize=256)
-def read_descriptor(kind: str, group: int, ws: bool, tmem_a: bool, idesc: int, lane: int) -> Mma:
+def read_descriptor(form: Form, idesc: int, lane: int) -> Mma:
     """Decode an instruction descriptor; ``lane``: the start lane in the accumulator's address.
 
     Raises DescriptorError for reserved bits, types that the kind lacks, or an illegal M or N.
     """
-    desc = InstrDescriptor.decode(idesc, kind)
+    group, ws = form.group, form.ws
+    desc = InstrDescriptor.decode(idesc, form.kind)
     desc.validate(group, ws)
-    _check(desc, tmem_a, f"given instruction descriptor 0x{idesc:08x}")
+    _check(desc, form, f"given instruction descriptor 0x{idesc:08x}")
     halves = (0, 16) if desc.m == 64 and not ws else (0,)
     layout = blocks(desc.m, desc.n, group, ws, lane == 16 and 16 in halves)
+    types = ["e2m1x2" if desc.kind in PACKED_KINDS else type for type in (desc.a_type, desc.b_type)]
     return Mma(
         m=desc.m,
         n=desc.n,
         k=desc.k,
-        a=Shape(desc.m, group, desc.a_type, desc.a_major),
-        b=Shape(desc.n, group, desc.b_type, desc.b_major),
+        a=Shape(desc.m, group, types[0], desc.a_major),
+        b=Shape(desc.n, group, types[1], desc.b_major),
         d_type=desc.d_type,
         layout=layout,
         span=width(layout),
@@ -109,20 +129,41 @@ def read_descriptor(kind: str, group: int, ws: bool, tmem_a: bool, idesc: int, l
         saturate=desc.saturate,
         fusable=desc.d_type != "f16" and not desc.saturate,
         longest=8 if desc.kind == "i8" else LONGEST_K // desc.k,  # 8 × 32 × 255² < 2^24: exact in float32
+        scales=scales.scales_of(desc, form.block, group),
     )
 
 
-def _check(desc: InstrDescriptor, tmem_a: bool, given: str) -> None:
+def _check(desc: InstrDescriptor, form: Form, given: str) -> None:
     if desc.sparse:
         raise DescriptorError(f"{given} with the sparse bit set; expected it only with tcgen05.mma.sp")
-    if tmem_a and desc.a_major == "mn":
+    if form.tmem_a and desc.a_major == "mn":
         raise DescriptorError(f"{given} with an MN-major A in tensor memory; expected K-major: clear bit 15")
-    for name, type in (("A", desc.a_type), ("B", desc.b_type)):
-        if type not in TYPES:
-            raise DescriptorError(
-                f"given {name} of type {type}, which the virtual GPU does not multiply; expected one of "
-                f"{', '.join(TYPES)}"
-            )
+    if form.tmem_a and desc.a_type in PADDED and desc.kind not in PACKED_KINDS:
+        raise DescriptorError(
+            f"given A of type {desc.a_type} in tensor memory, which the virtual GPU does not multiply; store A in "
+            "shared memory"
+        )
+    if desc.k96:
+        raise DescriptorError(f"{given} with K = 96, which the virtual GPU does not execute; expected K = 64")
+    if form.block and (desc.m, form.group) == (128, 2):
+        raise DescriptorError(
+            f"{given} with M = 128, block scales and cta_group::2, which the virtual GPU does not execute; expected "
+            "M = 256"
+        )
+
+
+def tensor_reads(op: Op, form: Form, mma: Mma) -> list[tuple[int, int]]:
+    """Returns the columns of tensor memory that an operation reads beside the accumulator, as (first, count): of A and
+    of scale factors."""
+    return [(op["a"] & 0xFFFF, A_COLUMNS), *scale_reads(op, mma)] if form.tmem_a else scale_reads(op, mma)
+
+
+def scale_reads(op: Op, mma: Mma) -> list[tuple[int, int]]:
+    """Returns the columns of tensor memory with the scale factors of A and of B, as (first, count)."""
+    if not mma.scales:
+        return []
+    places = [scales.place_of(op, name, mma.scales) for name in scales.NAMES]
+    return [(address & 0xFFFF, count) for address, count in places]
 
 
 @dataclass(slots=True, eq=False)
@@ -188,8 +229,13 @@ def _accumulate_as_hardware(fabric: Fabric, run: Run) -> None:
     for block, cells in places if run.accumulate else ():
         sums[block.m, block.n] = values_of(cells, mma.d_type).T * np.float32(run.factor)
     for first in range(0, len(run.ops), mma.longest):
-        a, b = _operands(fabric, run, run.ops[first : first + mma.longest])
-        hardware.accumulate(sums, -a if mma.negate else a, b, mma.k, model)
+        ops = run.ops[first : first + mma.longest]
+        a, b = _operands(fabric, run, ops)
+        left = -a if mma.negate else a
+        if mma.scales:
+            scales.round_scaled(fabric, ops, run.base, mma.scales, left, b, sums, model)
+        else:
+            hardware.accumulate(sums, left, b, mma.k, model)
     for block, cells in places:
         work = sums[block.m, block.n].T
         update(cells, work, mma.d_type, accumulate=False, factor=1.0, saturate=False)
@@ -213,7 +259,10 @@ def _multiply(fabric: Fabric, run: Run, ops: list[Op]) -> Floats:
     mma = run.mma
     a, b = _operands(fabric, run, ops)
     work = buffer("sums", mma.n * mma.m)[0][: mma.n * mma.m].reshape(mma.n, mma.m)
-    np.matmul(b, a.T, out=work)
+    if mma.scales:
+        scales.multiply_scaled(fabric, ops, run.base, mma.scales, a, b, work)
+    else:
+        np.matmul(b, a.T, out=work)
     return np.negative(work, out=work) if mma.negate else work
 
 

@@ -16,9 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import DescriptorError, UnsupportedInstruction
-from warpwright.ptx import nodes
 from warpwright.vgpu.engines.accumulator import check_columns
-from warpwright.vgpu.engines.mma import A_COLUMNS, Form, Mma, Run, form_of, multiply, read_descriptor
+from warpwright.vgpu.engines.mma import (
+    Form,
+    Mma,
+    Run,
+    descriptor_of,
+    form_of_op,
+    multiply,
+    read_descriptor,
+    tensor_reads,
+)
 from warpwright.vgpu.engines.op import Fabric, Op
 from warpwright.vgpu.engines.place import barrier, ctas_of
 from warpwright.vgpu.engines.tmem_copy import copy_to_tensor_memory, group_of, shift_down
@@ -71,9 +79,12 @@ def complete(fabric: Fabric, ops: list[Op]) -> Batch | None:
     for op in ops:
         role = ENGINES[op.inst.name]
         if role == _MMA:
-            run = runs.get((op.inst.opcode, op.rank, op["d"], op["idesc"]))
-            if run is None or not _extends(run, op, runs):
-                run, started = _start_run(fabric, op, runs), started + 1
+            form = form_of_op(op)
+            key = op.inst.opcode, op.rank, op["d"], descriptor_of(op, form)
+            run = runs.get(key)
+            if run is None or not _extends(run, op, form, runs):
+                run, started = _start_run(fabric, op, form, runs), started + 1
+                runs[key] = run
             run.ops.append(op)
         elif role == _COMMIT:
             commits.append(op)
@@ -93,42 +104,37 @@ def _batch(fabric: Fabric, runs: list[Run], commits: list[Op]) -> Batch:
     return Batch(runs, [op for op, _, _ in arrivals], np.array(places, np.int64))
 
 
-def _extends(run: Run, op: Op, runs: Runs) -> bool:
+def _extends(run: Run, op: Op, form: Form, runs: Runs) -> bool:
     """Whether an mma with the run's opcode, CTA, accumulator and descriptor only adds to the run's sum."""
-    form = run.form
-    if not op["enable_input_d"] or not run.mma.fusable or _a_in_tmem(op) is not form.tmem_a:
+    if not op["enable_input_d"] or not run.mma.fusable or run.form is not form:
         return False
     return not (
         run.masks
         or op.get("scale_input_d")
         or op.get("zero_columns")
         or any(op.vector("disable_output_lane"))
-        or (form.tmem_a and _reads_result(op["a"], run.base, form, runs))
+        or _reads_result(op, form, run.mma, run.base, runs)
     )
 
 
-def _a_in_tmem(op: Op) -> bool:
-    return type(op.inst.operand("a")) is nodes.Address
+def _reads_result(op: Op, form: Form, mma: Mma, base: int, runs: Runs) -> bool:
+    """Whether A or scale factors overlap the accumulator of a queued run."""
+    reads = tensor_reads(op, form, mma)
+    return any(run.overlaps(base, form.group, *columns) for columns in reads for run in runs.values())
 
 
-def _reads_result(address: int, base: int, form: Form, runs: Runs) -> bool:
-    """Whether A overlaps the accumulator of a queued run."""
-    return any(run.overlaps(base, form.group, address & 0xFFFF, A_COLUMNS) for run in runs.values())
-
-
-def _start_run(fabric: Fabric, op: Op, runs: Runs) -> Run:
+def _start_run(fabric: Fabric, op: Op, form: Form, runs: Runs) -> Run:
     """Start a run, after performing queued runs on which it depends."""
     d = op["d"] & _WORD
-    form = form_of(op.inst.opcode, _a_in_tmem(op))
     mma = _read_mma(fabric, op, form, d)
     ranks = group_of(fabric, op, form.group)
     for rank in ranks:
         check_columns(fabric, op, rank, d, mma.span, mma.lanes)
     overlap = any(run.overlaps(ranks[0], form.group, d & 0xFFFF, mma.span) for run in runs.values())
-    if overlap or (form.tmem_a and _reads_result(op["a"], ranks[0], form, runs)):
+    if overlap or _reads_result(op, form, mma, ranks[0], runs):
         _perform(fabric, runs)
     masks = op.vector("disable_output_lane")
-    run = Run(
+    return Run(
         form=form,
         mma=mma,
         base=ranks[0],
@@ -137,8 +143,6 @@ def _start_run(fabric: Fabric, op: Op, runs: Runs) -> Run:
         factor=2.0 ** -op.get("scale_input_d"),
         masks=masks if any(masks) else [],
     )
-    runs[op.inst.opcode, op.rank, op["d"], op["idesc"]] = run
-    return run
 
 
 def _read_mma(fabric: Fabric, op: Op, form: Form, d: int) -> Mma:
@@ -151,7 +155,7 @@ def _read_mma(fabric: Fabric, op: Op, form: Form, d: int) -> Mma:
             f"the virtual GPU does not execute zero-column masks, 0x{op['zero_columns']:x} here; expected 0",
         )
     try:
-        return read_descriptor(form.kind, form.group, form.ws, form.tmem_a, op["idesc"] & _WORD, d >> 16)
+        return read_descriptor(form, descriptor_of(op, form), d >> 16)
     except DescriptorError as error:
         raise fabric.failure(DescriptorError, op, str(error)) from None
 

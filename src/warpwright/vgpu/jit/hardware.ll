@@ -123,10 +123,31 @@ define <8 x float> @toward_zero8(<8 x double> %x, i32 %keep) alwaysinline {
   ret <8 x float> %result
 }
 
+; Add %n int32 of %more to %to; nothing where %more is null.
+define void @add_exponents(ptr %to, ptr %more, i64 %n) {
+entry:
+  %none = icmp eq ptr %more, null
+  br i1 %none, label %done, label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %loop ]
+  %pm = getelementptr i32, ptr %more, i64 %i
+  %m = load <8 x i32>, ptr %pm, align 4
+  %pt = getelementptr i32, ptr %to, i64 %i
+  %t = load <8 x i32>, ptr %pt, align 4
+  %sum = add <8 x i32> %t, %m
+  store <8 x i32> %sum, ptr %pt, align 4
+  %i1 = add i64 %i, 8
+  %end = icmp uge i64 %i1, %n
+  br i1 %end, label %done, label %loop
+done:
+  ret void
+}
+
 ; %d (M × N float32) += %a (M × K) · %b (K × N), %step elements of K at a time; N and M·K are multiples of 8.
 ; %model (int32): fraction bits of the sum, fraction bits and least exponent of A's type, of B's type, least exponent
 ; of the accumulator's type, fraction bits of the result (10: float16, to nearest). %scratch: 2 (M·K + K·N) words.
-define void @hardware_multiply(ptr %d, ptr %a, ptr %b, ptr %scratch, i64 %m, i64 %n, i64 %k, i64 %step, ptr %model) {
+; %powera, %powerb: int32 exponents of scale factors, one for each element of A and of B, or null.
+define void @hardware_multiply(ptr %d, ptr %a, ptr %b, ptr %scratch, ptr %powera, ptr %powerb, i64 %m, i64 %n, i64 %k, i64 %step, ptr %model) {
 entry:
   %bits = load i32, ptr %model
   %p1 = getelementptr i32, ptr %model, i64 1
@@ -150,6 +171,8 @@ entry:
   %eb = getelementptr i32, ptr %sb, i64 %kn
   %odda = call i1 @decode_numbers(ptr %sa, ptr %ea, ptr %a, i64 %mk, i32 %fa, i32 %la)
   %oddb = call i1 @decode_numbers(ptr %sb, ptr %eb, ptr %b, i64 %kn, i32 %fb, i32 %lb)
+  call void @add_exponents(ptr %ea, ptr %powera, i64 %mk)
+  call void @add_exponents(ptr %eb, ptr %powerb, i64 %kn)
   %oddab = or i1 %odda, %oddb
   %fab = add i32 %fa, %fb
   %left = sub i32 %bits, %fab

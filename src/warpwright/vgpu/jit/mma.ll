@@ -5,7 +5,8 @@ define void @widen(ptr %to, ptr %from, i64 %registers, i64 %kind, ptr %table) {
 entry:
   switch i64 %kind, label %byte [i64 0, label %half
                                  i64 1, label %bfloat
-                                 i64 2, label %word]
+                                 i64 2, label %word
+                                 i64 4, label %pair]
 half:
   %h = phi i64 [ 0, %entry ], [ %h1, %half ]
   %hf = shl i64 %h, 7
@@ -42,6 +43,21 @@ word:
   %w1 = add i64 %w, 1
   %ew = icmp uge i64 %w1, %registers
   br i1 %ew, label %done, label %word
+pair:
+  %pairs = shl i64 %registers, 7
+  br label %both
+both:
+  %g = phi i64 [ 0, %pair ], [ %g1, %both ]
+  %pg = getelementptr i8, ptr %from, i64 %g
+  %xg = load i8, ptr %pg
+  %ag = zext i8 %xg to i64
+  %tg = getelementptr <2 x float>, ptr %table, i64 %ag
+  %vg = load <2 x float>, ptr %tg, align 4
+  %qg = getelementptr <2 x float>, ptr %to, i64 %g
+  store <2 x float> %vg, ptr %qg, align 4
+  %g1 = add i64 %g, 1
+  %eg = icmp uge i64 %g1, %pairs
+  br i1 %eg, label %done, label %both
 byte:
   %bytes = shl i64 %registers, 7
   br label %lookup
@@ -240,7 +256,7 @@ start:
   %all = icmp uge i64 %i1, 128
   br i1 %all, label %multiply, label %start
 multiply:
-  call void @hardware_multiply(ptr %d, ptr %a, ptr %b, ptr %scratch, i64 16, i64 8, i64 %k, i64 %step, ptr %model)
+  call void @hardware_multiply(ptr %d, ptr %a, ptr %b, ptr %scratch, ptr null, ptr null, i64 16, i64 8, i64 %k, i64 %step, ptr %model)
   br label %finish
 finish:
   %j = phi i64 [ 0, %multiply ], [ %j1, %finish ]

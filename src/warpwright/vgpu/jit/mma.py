@@ -19,7 +19,7 @@ from warpwright.vgpu.jit.ir import call
 from warpwright.vgpu.jit.lanes import Lanes, meaning
 from warpwright.vgpu.jit.rounding import directed, two_sum
 from warpwright.vgpu.jit.state import OFFSETS
-from warpwright.vgpu.jit.tensor_core import TYPES, Model, as_float
+from warpwright.vgpu.jit.tensor_core import PADDED, TYPES, Model, byte_values, container_values
 from warpwright.vgpu.program.program import Inst
 
 __all__ = ["multiply", "multiply_double", "permute", "places_a", "places_b", "places_d", "plan"]
@@ -28,7 +28,7 @@ _SHAPES = {"m16n8k4": 4, "m16n8k8": 8, "m16n8k16": 16, "m16n8k32": 32}
 _KINDS = {"f16": 0, "bf16": 1, "tf32": 2}
 _RESULTS = {"f32": 0, "f16": 1, "s32": 2}
 _NARROW = ("e4m3", "e5m2")
-_A_AT, _B_AT, _C_AT = 0, 512, 768  # bytes into the operands field
+_A_AT, _B_AT, _C_AT, _SCALE_A_AT, _SCALE_B_AT = 0, 512, 768, 1280, 1408  # bytes into the operands field
 
 
 def places_a(k: int, bits: int) -> NDArray[np.int64]:
@@ -67,10 +67,13 @@ def mma_sync(lanes: Lanes, inst: Inst) -> None:
     converge(lanes, "-1")
     if types == ["f64"] * 4:
         return multiply_double(lanes, inst, extents_of(shape)[2], "rn")
-    if shape not in _SHAPES or len(types) != 4 or any("::" in word for word in words) or types[0] != types[3]:
-        raise lanes.unsupported("this shape or these types")
     a, b, c = ([lanes.integer(register, 32) for register in inst.items(name)] for name in ("a", "b", "c"))
-    results = multiply(lanes, plan(lanes, _SHAPES[shape], types, "satfinite" in words), a, b, c)
+    if "block_scale" in words:
+        results = _multiply_scaled(lanes, inst, a, b, c)
+    elif shape not in _SHAPES or len(types) != 4 or types[0] != types[3]:
+        raise lanes.unsupported("this shape or these types")
+    else:
+        results = multiply(lanes, plan(lanes, _SHAPES[shape], types, "satfinite" in words), a, b, c)
     record.row(lanes, inst)
     for register, value in zip(inst.items("d"), results, strict=True):
         lanes.write(register, value, "b32")
@@ -78,18 +81,72 @@ def mma_sync(lanes: Lanes, inst: Inst) -> None:
 
 def multiply(lanes: Lanes, plan: int, a: list[str], b: list[str], c: list[str]) -> list[str]:
     """The registers of D, from those of A, B and C; all are ``<32 x i32>``."""
-    for values, start in ((a, _A_AT), (b, _B_AT), (c, _C_AT)):
+    _store(lanes, (a, _A_AT), (b, _B_AT), (c, _C_AT))
+    lanes.emit(f"call void @mma_sync(ptr %w, ptr {lanes.base(plan)})")
+    return _results(lanes, len(c))
+
+
+def _store(lanes: Lanes, *operands: tuple[list[str], int]) -> None:
+    """Store registers where the routine reads them."""
+    for values, start in operands:
         for number, value in enumerate(values):
             lanes.store("<32 x i32>", value, OFFSETS["operands"] + start + 128 * number)
-    lanes.emit(f"call void @mma_sync(ptr %w, ptr {lanes.base(plan)})")
-    return [lanes.load("<32 x i32>", OFFSETS["operands"] + _C_AT + 128 * number) for number in range(len(c))]
+
+
+def _results(lanes: Lanes, count: int) -> list[str]:
+    return [lanes.load("<32 x i32>", OFFSETS["operands"] + _C_AT + 128 * number) for number in range(count)]
+
+
+def _multiply_scaled(lanes: Lanes, inst: Inst, a: list[str], b: list[str], c: list[str]) -> list[str]:
+    """The registers of D of an MMA with block scales. Lane 0 gives the selectors, which all lanes have alike."""
+    factors = [[lanes.integer(inst.items(name)[0], 32)] for name in ("scale_a", "scale_b")]
+    _store(lanes, (a, _A_AT), (b, _B_AT), (c, _C_AT), (factors[0], _SCALE_A_AT), (factors[1], _SCALE_B_AT))
+    selectors = []
+    for operand in (*inst.items("select_a"), *inst.items("select_b")):
+        first = lanes.op(f"extractelement <32 x i16> {lanes.integer(operand, 16)}, i32 0")
+        selectors.append(f"i64 {lanes.op(f'zext i16 {first} to i64')}")
+    plan = lanes.base(_scaled_plan(lanes, inst))
+    lanes.emit(f"call void @mma_scaled(ptr %w, ptr {plan}, {', '.join(selectors)})")
+    return _results(lanes, len(c))
+
+
+def _scaled_plan(lanes: Lanes, inst: Inst) -> int:
+    """The address of a plan: the words that `scaled.ll` reads."""
+    k, a_type, b_type, scale = extents_of(inst["shape"])[2], inst["atype"], inst["btype"], inst["stype"]
+    narrow = k == 64
+    types = ["e2m1x2"] * 2 if narrow else [a_type, b_type]
+    count = 4 if inst["scale"] == "scale_vec::4X" else k // 32
+    bits = 4 if narrow else 8
+    return lanes.table(
+        [
+            *(lanes.table(container_values(type).ravel().view(np.int64).tolist()) for type in types),
+            k,
+            lanes.table(places_a(k, bits).ravel().tolist()),
+            lanes.table(places_b(k, bits).ravel().tolist()),
+            lanes.table(places_d("f32").ravel().tolist()),
+            count,
+            lanes.table(_scale_words(scale)),
+            lanes.table([] if narrow else _model(["f32", a_type, b_type], emulated=False)),
+        ]
+    )
+
+
+def _scale_words(type: str) -> list[int]:
+    """256 significands and 256 exponents of scale factors; zero has the exponent -126 (MMA-Sim), NaN 0."""
+    values = byte_values(type).astype(np.float64)
+    powers = np.frexp(np.nan_to_num(values, nan=1.0))[1] - 1
+    powers = np.where(values == 0, -126, np.maximum(powers, -6) if type == "ue4m3" else powers)
+    words: list[int] = np.append(
+        np.ldexp(values, -powers).astype(np.float32).view(np.int64), powers.astype(np.int32).view(np.int64)
+    ).tolist()
+    return words
 
 
 def plan(lanes: Lanes, k: int, types: list[str], saturate: bool) -> int:
     """The address of a plan: the words that mma.ll reads. ``types`` of D, A, B and C."""
     d_type, a_type, b_type = types[:3]
     bits = 8 * TYPES[a_type]
-    emulated = a_type in _NARROW and not lanes.arch.startswith("sm_12")
+    emulated = a_type in _NARROW and b_type not in PADDED and not lanes.arch.startswith("sm_12")
     order = _pairs(k) if emulated else np.arange(k)
     registers = k * bits // 128
     return lanes.table(
@@ -121,7 +178,7 @@ def _conversion(lanes: Lanes, type: str) -> tuple[int, int]:
 
 @cache
 def _bytes(type: str) -> list[int]:
-    values: list[int] = as_float(np.arange(256, dtype=np.uint8), type).view(np.int64).tolist()
+    values: list[int] = container_values(type).view(np.int64).tolist()
     return values
 
 

@@ -31,8 +31,8 @@ _HALVES = ("f16", "bf16")
 COMPILER = threading.RLock()  # one thread compiles; a second runtime would replace the first and free its machine code
 _OF_CHECKS = ("clocks", "named", "shadow", "runs", "sets", "rows")  # compiled at the first check
 _FILES = (
-    "translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware", "mma", "reduce", "record", "signal",
-    "watch", "bars",
+    "translate", "control", "mbarrier", "exchange", "bulk", "wgmma", "hardware", "mma", "scaled", "reduce", "record",
+    "signal", "watch", "bars",
 )  # fmt: skip
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=COMPILER.acquire, after_in_parent=COMPILER.release, after_in_child=COMPILER.release)
@@ -182,6 +182,7 @@ _SIGNATURES = {
     "tmem_check": "i1 (ptr, i32, i32, i32)",
     "wgmma_issue": "i1 (ptr, i64, i64, i64, i64, ptr)",
     "mma_sync": "void (ptr, ptr)",
+    "mma_scaled": "void (ptr, ptr, i64, i64, i64, i64)",
     "match_any": "<32 x i32> (<32 x i64>, i32)",
     "row": "void (ptr, i32, i64, i64, i64, i64)",
     "row_access": "void (ptr, i32, i64, i64, i64)",
@@ -245,7 +246,7 @@ _PYTHON: dict[str, tuple[Any, list[Any]]] = {
     "mbarrier_update": (ctypes.c_int32, [ctypes.c_void_p, *[ctypes.c_int64] * 4]),
     "mbarrier_update_all": (ctypes.c_int64, [ctypes.c_void_p, *[ctypes.c_int64] * 3]),
     "copy_boxes": (None, [ctypes.c_void_p] * 2 + [ctypes.c_int64] + [ctypes.c_void_p] * 2 + [ctypes.c_int64]),
-    "hardware_multiply": (None, [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 4 + [ctypes.c_void_p]),
+    "hardware_multiply": (None, [ctypes.c_void_p] * 6 + [ctypes.c_int64] * 4 + [ctypes.c_void_p]),
     "copy_chunks": (None, [ctypes.c_void_p] * 4 + [ctypes.c_int64]),
     "widen_bf16": (None, [ctypes.c_void_p] * 3 + [ctypes.c_int64]),
     "widen_f16": (None, [ctypes.c_void_p] * 3 + [ctypes.c_int64]),

@@ -14,6 +14,7 @@ from warpwright.isa.operands import extents_of
 from warpwright.layout import InstrDescriptor
 from warpwright.ptx import nodes
 from warpwright.vgpu.engines import wgmma
+from warpwright.vgpu.engines.mma import PACKED_KINDS
 from warpwright.vgpu.jit.costs import NEED, WARP_MMAS, elapsed, is_memory
 from warpwright.vgpu.jit.warpgroup import immediates, left_registers
 from warpwright.vgpu.program.memory_map import RANK_SHIFT, SHARED_WINDOW
@@ -356,7 +357,8 @@ def _wgmma(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, 
 def _warp_mma(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
     m, n, k = extents_of(inst["shape"])
     d, c = (next(iter(registers_of(inst.operand(name))), None) for name in ("d", "c"))
-    what = WarpMma(2 * m * n * k, c.name if c else "", d.name if d else "", inst["atype"])
+    type = "e2m1x2" if any(inst.has(f"kind::{kind}") for kind in PACKED_KINDS) else inst["atype"]
+    what = WarpMma(2 * m * n * k, c.name if c else "", d.name if d else "", type)
     return {"kind": "warp_mma", "what": what}
 
 

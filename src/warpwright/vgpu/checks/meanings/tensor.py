@@ -9,7 +9,7 @@ from warpwright.vgpu.checks.lifetime import check_entry
 from warpwright.vgpu.checks.meanings import registers
 from warpwright.vgpu.checks.memory.accesses import ENGINE, WRITE, Acquired, Repeated, Touch
 from warpwright.vgpu.checks.memory.cells import Cells
-from warpwright.vgpu.checks.memory.footprints import COPIES, TensorCells
+from warpwright.vgpu.checks.memory.footprints import COPIES, SCALED, TensorCells
 from warpwright.vgpu.checks.missing import UNWRITTEN
 from warpwright.vgpu.checks.order.clocks import GENERIC, join
 from warpwright.vgpu.checks.row import Row
@@ -67,9 +67,13 @@ def _judge_tensor_op(known: Knowledge, op: Op, prints: TensorCells, lane: int, n
 def _ordered_after(known: Knowledge, op: Op, pipe: str) -> tuple[int, ...]:
     """Returns the columns of the pipelines that an operation is ordered after without synchronisation (PTX ISA 9.1
     section 9.7.16.6): MMAs after those of their pipeline, copies and shifts; shifts after all; copies of 4x256b after
-    shifts, others after nothing."""
+    shifts, others after nothing.
+
+    Copies are ordered after MMAs with block scales, and after the copies before these, too. The section does not list
+    it, but CUTLASS and DeepGEMM copy the next scale factors over those of the MMA before without waiting for it."""
     if op.inst.name == "tcgen05.cp":
-        pipes = [COPIES] if "4x256b" in op.inst.opcode else []
+        scaled = [each for each in known.pipes[op.rank] if each.startswith(SCALED)]
+        pipes = [COPIES, *scaled] if scaled or "4x256b" in op.inst.opcode else []
     else:
         pipes = [*known.pipes[op.rank]] if op.inst.name == "tcgen05.shift" else [pipe, COPIES]
     return tuple(known.column(each, op.rank) for each in pipes)

@@ -10,7 +10,6 @@ import numpy as np
 
 from warpwright.layout import tmem_cp_map, tmem_ld_map
 from warpwright.layout.tmem import COLUMNS, LANES
-from warpwright.ptx import nodes
 from warpwright.types import of_name
 from warpwright.vgpu.checks.memory.accesses import Ids
 from warpwright.vgpu.checks.memory.cells import Cells, cells_of, joined, span_of
@@ -33,11 +32,13 @@ from warpwright.vgpu.machine.fabric import ClusterFabric
 from warpwright.vgpu.program.operation import box_count
 from warpwright.vgpu.program.program import Inst
 
-__all__ = ["BARRIER_BYTES", "COPIES", "Footprints", "TensorCells"]
+__all__ = ["BARRIER_BYTES", "COPIES", "SCALED", "Footprints", "TensorCells"]
 
 LANES_A_CELL = 16  # of tensor memory: what its instructions take, they take 16 lanes at a time
 BARRIER_BYTES = 8
 COPIES = "tensor copies"  # the pipeline of tcgen05.cp and tcgen05.shift
+SCALED = "block-scaled tensor"  # begins the names of pipelines of MMAs with block scales
+_WORD = 0xFFFF_FFFF
 
 
 class TensorCells(NamedTuple):
@@ -183,21 +184,22 @@ class Footprints:
     def _cells_of_mma(self, op: Op) -> TensorCells:
         """Returns the cells of an MMA. MMAs that add to the same sums in the same shape run in order, in a pipeline of
         their own (PTX ISA 9.1 section 9.7.16.6); so do copies."""
-        form = mma.form_of(op.inst.opcode, type(op.inst.operand("a")) is nodes.Address)
-        idesc, first = op["idesc"] & 0xFFFFFFFF, op["d"] & 0xFFFF
-        descriptor = mma.read_descriptor(form.kind, form.group, form.ws, form.tmem_a, idesc, op["d"] >> 16 & 0xFFFF)
+        form = mma.form_of_op(op)
+        first = op["d"] & 0xFFFF
+        descriptor = mma.read_descriptor(form, mma.descriptor_of(op, form), op["d"] >> 16 & 0xFFFF)
         base = op.rank & ~(form.group - 1)
         shared = [self._matrix(op["b"], descriptor.b, base)]
-        a_cells: list[Cells] = []
+        tensor: list[Cells] = []
         if form.tmem_a:
             a = op["a"] & 0xFFFF
             lanes = {(block.cta, block.lanes.start, block.lanes.stop) for block in descriptor.layout}
-            a_cells = [self._rectangle(base + cta, a, a + mma.A_COLUMNS, low, high) for cta, low, high in sorted(lanes)]
+            tensor = [self._rectangle(base + cta, a, a + mma.A_COLUMNS, low, high) for cta, low, high in sorted(lanes)]
         else:
             shared.insert(0, self._matrix(op["a"], descriptor.a, base))
+        tensor += [self.columns(base + cta, *at) for at in mma.scale_reads(op, descriptor) for cta in range(form.group)]
         sums = [self._block(block, base, first) for block in descriptor.layout]
-        pipe = f"tensor sums of {descriptor.m}x{descriptor.n} at {op['d'] & 0xFFFFFFFF:#x}"
-        return TensorCells(joined(shared), joined(a_cells), joined(sums), not op["enable_input_d"] & 1, pipe)
+        pipe = f"{SCALED if form.block else 'tensor'} sums of {descriptor.m}x{descriptor.n} at {op['d'] & _WORD:#x}"
+        return TensorCells(joined(shared), joined(tensor), joined(sums), not op["enable_input_d"] & 1, pipe)
 
     def _block(self, block: Block, base: int, first: int) -> Cells:
         """Returns the cells of a block of an accumulator that starts at a column."""
