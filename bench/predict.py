@@ -66,12 +66,13 @@ Array = Callable[[tuple[int, ...], str], Any]
 
 @dataclass(frozen=True)
 class Case:
-    """Launches of one problem. ``start`` returns what starts them on a GPU, ``predict`` their microseconds."""
+    """Launches of one problem. ``start`` returns what starts them on a GPU, ``predict`` their microseconds, by the word
+    ``warm`` from cold L2 or in a loop."""
 
     name: str
     size: int
     start: Callable[[Bench], Callable[[], Any]]
-    predict: Callable[[], float]
+    predict: Callable[[bool], float]
 
 
 def kernel_case(name: str, size: int, kernel: Traced, grid: int, args: Callable[[Array], list[Any]]) -> Case:
@@ -83,8 +84,8 @@ def kernel_case(name: str, size: int, kernel: Traced, grid: int, args: Callable[
 
         return bench.prepare(kernel, grid, args(normal_array))
 
-    def predict() -> float:
-        return float(ww.profile(kernel, grid, args=args(zeros), device="h200", fast=True).time_us)
+    def predict(warm: bool) -> float:
+        return float(ww.profile(kernel, grid, args=args(zeros), device="h200", fast=True, warm=warm).time_us)
 
     return Case(name, size, start, predict)
 
@@ -132,10 +133,10 @@ def product_case(name: str, shape: tuple[int, int, int], dtype: str, level: Leve
         started = bind(plan, layouts_of(values), call.device)(values_of(values), 0)
         return lambda _kept=call: start_launches(started)
 
-    def predict() -> float:
+    def predict(warm: bool) -> float:
         a, b = (np.zeros((rows, k), np.dtype(dtype)) for rows in (m, n))
         call = ww.launches(ww.matmul, a, b.T, device="h200", level=level)
-        found = [ww.profile(x.kernel, x.grid, args=x.args, device="h200", fast=True) for x in call]
+        found = [ww.profile(x.kernel, x.grid, args=x.args, device="h200", fast=True, warm=warm) for x in call]
         # a second launch starts before the first has ended
         return float(found[0].time_us + sum(each.time_us - each.launch_us for each in found[1:]))
 
@@ -196,13 +197,13 @@ def zeros(shape: tuple[int, ...], dtype: str) -> Any:
     return np.zeros(shape, np.float32 if dtype == "f32" else np.dtype("bfloat16"))
 
 
-def compare(rows: list[dict[str, Any]], chosen: list[Case]) -> list[dict[str, Any]]:
+def compare(rows: list[dict[str, Any]], chosen: list[Case], warm: bool = False) -> list[dict[str, Any]]:
     """Returns the measured rows of the chosen cases, each with its prediction and error."""
     known = {(row["case"], row["size"]): row for row in rows}
     result = []
     for case in chosen:
         us, sets = known[case.name, case.size]["us"], known[case.name, case.size]["sets"]
-        predicted = case.predict()
+        predicted = case.predict(warm)
         result.append(
             {
                 "case": case.name,

@@ -40,7 +40,7 @@ def test_levels_2_and_3_are_predicted_as_stored(rows) -> None:
 @pytest.mark.parametrize(
     ("level", "factor", "missed"),
     [
-        (3, 1.5, ["level 3 at 4096: +50%"]),
+        (3, 1.5, ["level 3 at 4096: +49%"]),
         (3, 0.75, ["level 3 at 4096 is 1.35 times level 2"]),
         (5, 1.1, ["level 4 to 5 at 4096: +13%, published -1%"]),
         (9, 0.8, ["level 8 to 9 at 4096: -4%, published +9%"]),

@@ -98,7 +98,7 @@ def test_the_report_has_memory_threads_and_figures(report: Any) -> None:
     assert [step["write_up"]["time_us"] for step in timed] == [0, 10, 2, 0.5, 1, 10]
     sources = {each["name"]: each["source"] for step in timed for each in step["constants"]}
     assert sources["tma_store_bytes"] == "assumed: as measured on the H200"
-    assert sources["tmem_alloc"] == "published: 253 cycles (QuickRunCUDA)"
+    assert sources["tmem_alloc"] == "published: 253 cycles each (QuickRunCUDA)"
 
 
 def test_each_instruction_of_the_report_has_its_python_line(report: Any) -> None:

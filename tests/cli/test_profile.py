@@ -46,7 +46,8 @@ def calls(monkeypatch):
     def engine(kernel, grid, block=None, cluster=None, smem=None, args=(), device=None, fast=True, **how):
         asked.append({"kernel": kernel, "grid": grid, "block": block, "cluster": cluster, "smem": smem, "args": args})
         asked[-1] |= {"device": getattr(device, "name", device), "fast": fast, **how}
-        return replace(timelines.profile(wasted=0.5), kernel=getattr(kernel, "name", "gemm"), fast=fast)
+        state = {"fast": fast, "warm": how.get("warm", False)}
+        return replace(timelines.profile(wasted=0.5), kernel=getattr(kernel, "name", "gemm"), **state)
 
     monkeypatch.setattr(importlib.import_module("warpwright.run.profile"), "profile", engine)
     return asked
@@ -79,10 +80,16 @@ def test_gemm_takes_three_extents_and_another_device(calls) -> None:
     assert shapes == [(128, 64), (256, 64)]
 
 
-def test_sustained_reaches_the_engine(calls, folder) -> None:
+@pytest.mark.parametrize("name", ["sustained", "warm"])
+def test_the_state_of_the_board_reaches_the_engine(calls, folder, name) -> None:
     for words in (("gemm", "--size", 64), ("launch.toml",)):
-        assert run(*words).exit_code == run(*words, "--sustained").exit_code == 0
-    assert [call["sustained"] for call in calls] == [False, True, False, True]
+        assert run(*words).exit_code == run(*words, f"--{name}").exit_code == 0
+    assert [call[name] for call in calls] == [False, True, False, True]
+
+
+def test_a_warm_profile_says_so(calls) -> None:
+    result = run("gemm", "--level", 3, "--size", 256, "--warm")
+    assert "on b200, predicted (one representative wave, in a warm loop)" in result.stdout
 
 
 def test_json_holds_the_profile_its_parts_and_the_advice(calls) -> None:

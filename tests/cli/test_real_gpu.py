@@ -204,3 +204,10 @@ def test_ladder_measures_a_real_gpu(measured: Measured) -> None:
     measured.wrong = {"level 2, stages 2"}
     assert run("ladder", "--device", "cuda", "--size", "64", "--levels", "1-2").exit_code == 1
     assert measured.asked[-1][:3] == (64, 64, 64)
+
+
+def test_a_real_gpu_is_measured_from_cold_l2_alone(measured: Measured) -> None:
+    assert error_of("ladder", "--device", "cuda", "--warm") == (
+        2,
+        "given --warm for a real GPU; launches there are measured from cold L2: leave it out",
+    )

@@ -23,7 +23,8 @@ from warpwright.targets import device, timing_of
 from warpwright.vgpu import Event, EventLog
 from warpwright.vgpu.timing import Profile
 from warpwright.vgpu.timing.capture import Capture
-from warpwright.vgpu.timing.device import choose_clusters, profile_of
+from warpwright.vgpu.timing.device import profile_of
+from warpwright.vgpu.timing.places import choose_clusters
 
 
 @pytest.fixture(scope="module")

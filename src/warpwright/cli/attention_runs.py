@@ -77,6 +77,7 @@ def attention_profile(
     sustained: bool = False,
     seed: int = 0,
     step: str | None = None,
+    warm: bool = False,
 ) -> tuple[Profile, Verdict | None]:
     """Returns the profile of the longest launch of an attention, and for a full run, with standard normal operands, the
     verdict on the result.
@@ -89,7 +90,7 @@ def attention_profile(
             "let a profiler watch a launch: ncu --set full warpwright attention --device cuda"
         )
     given, call = call_of(problem, device, None if fast else seed, step)
-    profiles = profile_each(call, device, fast, sustained)
+    profiles = profile_each(call, device, fast, sustained, warm)
     out, lse, ran = call.result
     verdict = None if fast else judge_attention(problem, given, out, lse)
     longest = max(profiles, key=lambda each: each.time_us)

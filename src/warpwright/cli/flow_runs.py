@@ -25,9 +25,12 @@ def operands() -> tuple[Array, Array, Array]:
     return a, b, np.full((memory_flow.M, memory_flow.N), np.nan, np.float32)
 
 
-def flow_profile(device: Device | None, fast: bool, sustained: bool = False) -> tuple[Profile, Verdict | None]:
+def flow_profile(
+    device: Device | None, fast: bool, sustained: bool = False, warm: bool = False
+) -> tuple[Profile, Verdict | None]:
     """Returns the profile of one launch, and for a full run, of random operands, the verdict on D."""
     a, b, d = operands()
     args = memory_flow.arguments(a, b, d)
-    predicted = profile.profile(memory_flow.memory_flow, 1, args=args, device=device, fast=fast, sustained=sustained)
+    how: dict[str, Any] = {"device": device, "fast": fast, "sustained": sustained, "warm": warm}
+    predicted = profile.profile(memory_flow.memory_flow, 1, args=args, **how)
     return predicted, None if fast else judge(d, a, b.T)

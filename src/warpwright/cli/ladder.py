@@ -58,6 +58,11 @@ MOST = 100  # numbers of a range
 @click.option(
     "--sustained", is_flag=True, help="Predict with the clock of a board under sustained load (default: after idle)."
 )
+@click.option(
+    "--warm",
+    is_flag=True,
+    help="Predict one launch of many in a loop: L2 has what the one before left (default: cold).",
+)
 @click.option("--plot", type=OutputFile(), help="Draw the ladder as a chart (.svg, .png, .pdf).")
 @device_option
 @json_option
@@ -71,6 +76,7 @@ def command(
     seed: int,
     fast: bool,
     sustained: bool,
+    warm: bool,
     plot: Path | None,
     device: str,
     as_json: bool,
@@ -84,6 +90,8 @@ def command(
     if attention_ladder.takes_over(click.get_current_context()):
         return
     target = devices.device(device)
+    if warm and isinstance(target, cuda.Device):
+        raise UsageError("given --warm for a real GPU; launches there are measured from cold L2: leave it out")
     chosen = choose_steps(target, levels, stages, improved, mma_sync)
     if plot is not None:
         check_path(plot)
@@ -92,13 +100,13 @@ def command(
     if isinstance(target, cuda.Device):
         rows = measure_levels(target, chosen, extent, rounds, seed)
     else:
-        rows = predict_levels(target, chosen, extent, seed, fast, sustained)
+        rows = predict_levels(target, chosen, extent, seed, fast, sustained, warm)
     if plot is not None:
         draw_ladder(levels_of(rows, chosen), extent, target.spec, plot, measured=real)
     if as_json:
         emit(rows)
     else:
-        sizes = f"{extent} × {extent} × {extent}, {_device_title(target)}"
+        sizes = f"{extent} × {extent} × {extent}, {_device_title(target)}{', warm loop' if warm else ''}"
         title = f"GEMM ladder: bf16 in and out, float32 accumulation, {sizes}"
         tables = [table(rows, title)] if real else level_tables(rows, title, stages is not None)
         show(*tables, *notes_of(rows, chosen, improved))

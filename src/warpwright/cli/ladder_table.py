@@ -30,7 +30,7 @@ ERRORS = ("level", "max_err", "mean_err", "cos_sim", "max_ulp", "verified", "wal
 
 
 def predict_levels(
-    device: Device, steps: Steps, size: int, seed: int, fast: bool, sustained: bool = False
+    device: Device, steps: Steps, size: int, seed: int, fast: bool, sustained: bool = False, warm: bool = False
 ) -> list[dict[str, Any]]:
     """Returns a row for each configuration: its prediction, the published figures, and in a full run the errors of its
     result."""
@@ -40,7 +40,7 @@ def predict_levels(
         for level, step in steps:
             describe(f"level {level}: {step.summary} ({size}³ on {device.name})")
             start = time.perf_counter()
-            profile, verdict = matmul_profile(device, (size, size, size), step, fast, seed, sustained)
+            profile, verdict = matmul_profile(device, (size, size, size), step, fast, seed, sustained, warm)
             wall = round(time.perf_counter() - start, 3)
             faster = reason(before, profile) if before else ""
             before = profile

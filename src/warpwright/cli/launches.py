@@ -133,9 +133,11 @@ def parse_size(text: str) -> Dim3:
     return int(m), int(n), int(k)
 
 
-def profile_each(launches: Iterable[Launch], device: Device, fast: bool, sustained: bool = False) -> list[Profile]:
+def profile_each(
+    launches: Iterable[Launch], device: Device, fast: bool, sustained: bool = False, warm: bool = False
+) -> list[Profile]:
     """Returns the profile of each launch of a call."""
     from warpwright.run import profile  # commands that predict nothing do not need the timing model
 
-    how: dict[str, Any] = {"device": device, "fast": fast, "sustained": sustained}
+    how: dict[str, Any] = {"device": device, "fast": fast, "sustained": sustained, "warm": warm}
     return [profile.profile(launch.kernel, launch.grid, args=launch.args, **how) for launch in launches]

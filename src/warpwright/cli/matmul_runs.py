@@ -32,6 +32,7 @@ def matmul_profile(
     fast: bool,
     seed: int = 0,
     sustained: bool = False,
+    warm: bool = False,
 ) -> tuple[Profile, Verdict | None]:
     """Returns the profile of the longest launch of a bfloat16 matmul (M, N, K), named after its level, and for a full
     run, with standard normal operands, the verdict on the result."""
@@ -39,7 +40,7 @@ def matmul_profile(
         raise UsageError(f"given device {device.name}; expected a virtual one, such as h200: a profile is predicted")
     a, b = operands(shape, None if fast else seed)
     call = launches(matmul, a, b.T, device=device, level=level)
-    longest = max(profile_each(call, device, fast, sustained), key=lambda each: each.time_us)
+    longest = max(profile_each(call, device, fast, sustained, warm), key=lambda each: each.time_us)
     verdict = None if fast else judge(call.result, a, b.T)
     return replace(longest, kernel=title_of(shape, level)).count_useful(2 * math.prod(shape)), verdict
 

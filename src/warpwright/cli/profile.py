@@ -48,6 +48,11 @@ SIZE, HEADS = "4096", "1x16x1024x128"
 @click.option(
     "--sustained", is_flag=True, help="Predict with the clock of a board under sustained load (default: after idle)."
 )
+@click.option(
+    "--warm",
+    is_flag=True,
+    help="Predict one launch of many in a loop: L2 has what the one before left (default: cold).",
+)
 @click.option("--limit", type=click.IntRange(1), help="Of a file: stop after so many jumps of a warp.")
 @click.option("--trace", type=OutputFile(), help="Write a trace for Perfetto (JSON).")
 @click.option("--html", type=OutputFile(), help="Write the report, with a timeline that zooms, for a browser (HTML).")
@@ -89,22 +94,23 @@ def command(
 
 def _predict(what: str, fast: bool, options: dict[str, Any]) -> tuple[Profile, Verdict | None]:
     """Returns the profile, and the verdict on the result: None if nothing was computed or there is no reference."""
+    state = {name: options[name] for name in ("sustained", "warm")}
     device = device_of(options)
     if what == "gemm":
         refuse_options(what, options, (*LAUNCH_OPTIONS, "limit", "step", *PROBLEM_OPTIONS))
         size = parse_size(options["size"] or SIZE)
-        return matmul_profile(device, size, options["level"], fast, sustained=options["sustained"])
+        return matmul_profile(device, size, options["level"], fast, **state)
     if what == "attention":
         refuse_options(what, options, (*LAUNCH_OPTIONS, "limit", "level"))
         problem = problem_of(options["size"] or HEADS, options)
-        return attention_profile(device, problem, fast, options["sustained"], step=options["step"])
+        return attention_profile(device, problem, fast, step=options["step"], **state)
     if what == "memory_flow":
         refuse_options(what, options, (*LAUNCH_OPTIONS, *PROBLEM_OPTIONS, "level", "limit", "size", "step"))
-        return flow_profile(device, fast, options["sustained"])
+        return flow_profile(device, fast, **state)
     launch = launch_spec(what, options)
     chosen = device_for(launch, options)
     shape = launch.grid, launch.block, launch.cluster, launch.smem
-    how: dict[str, Any] = {"sustained": options["sustained"], "limit": options["limit"]}
+    how: dict[str, Any] = {**state, "limit": options["limit"]}
     return profile.profile(
         launch.kernel, *shape, args=launch.args, device=chosen, fast=fast, memory=launch.memory, **how
     ), None

@@ -48,7 +48,7 @@ def profile_tables(profile: Profile, advice: Sequence[Any] = ()) -> Iterator[Ren
 
 
 def _title(profile: Profile) -> str:
-    how = "one representative wave" if profile.fast else "every CTA"
+    how = ("one representative wave" if profile.fast else "every CTA") + (", in a warm loop" if profile.warm else "")
     return escape(f"{headline(profile)} ({how})")
 
 

@@ -16,7 +16,8 @@ from warpwright.run.devices import resolve
 from warpwright.run.launch import Entry, check_host, check_limit, prepare_launch
 from warpwright.vgpu import Device as VirtualDevice
 from warpwright.vgpu.timing.capture import Capture
-from warpwright.vgpu.timing.device import choose_clusters, profile_of
+from warpwright.vgpu.timing.device import profile_of
+from warpwright.vgpu.timing.places import choose_clusters
 from warpwright.vgpu.timing.result import Profile
 
 __all__ = ["profile"]
@@ -33,6 +34,7 @@ def profile(
     *,
     fast: bool = True,
     sustained: bool = False,
+    warm: bool = False,
     limit: int | None = None,
     memory: Sequence[Any] | None = None,
 ) -> Profile:
@@ -42,6 +44,8 @@ def profile(
     and the arrays in ``args`` are not written. Otherwise every cluster runs, and the arrays have the results.
     ``sustained``: predict with the clock that the power limit of the board allows after about 50 ms of such launches;
     otherwise with the clock after idle time.
+    ``warm``: predict one launch of many in a loop, as benchmarks measure: L2 has the data that the launch before left
+    there, and the stream has the launch already. Otherwise L2 is full of other data, part of it dirty.
     ``device``: a virtual device or its name; the default is the virtual device that runs the PTX's target. ``limit``
     and ``memory``: as of ``ww.launch``.
 
@@ -62,4 +66,4 @@ def profile(
         launch(args=passed, listener=capture, **how)
         if not capture.complete():
             launch(args=passed, listener=capture, **how)
-    return profile_of(capture, fast, sustained)
+    return profile_of(capture, fast, sustained, warm)

@@ -23,7 +23,7 @@ def double(x: Global[f32]):
 
 
 def clocks(monkeypatch: pytest.MonkeyPatch, joules: float, cycles: float, mma_cycles: float, sustained: bool) -> Any:
-    grid = SimpleNamespace(capture=SimpleNamespace(timing=TIMING), launch=SimpleNamespace(spec=H200))
+    grid = SimpleNamespace(timing=TIMING, launch=SimpleNamespace(spec=H200))
     monkeypatch.setattr(device, "_joules", lambda grid: joules)
     monkeypatch.setattr(device, "_flops", lambda grid: 1.0 if mma_cycles else 0.0)
     return device._clocks(grid, cycles, mma_cycles, sustained)
@@ -61,7 +61,7 @@ def test_joined_bytes_take_half_as_much_less_power_as_bandwidth(monkeypatch: pyt
     monkeypatch.setattr(device, "_traffic", lambda grid: traffic)
     monkeypatch.setattr(device, "_flops", lambda grid: 1000.0)
     wanted = 1000 * TIMING.flop_pj + 80 * TIMING.l2_pj + 16 * TIMING.hbm_pj
-    grid = SimpleNamespace(capture=SimpleNamespace(timing=TIMING))
+    grid = SimpleNamespace(timing=TIMING)
     assert device._joules(grid) == pytest.approx(1e-12 * wanted)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warpwright.vgpu.timing.device import assign_places
+from warpwright.vgpu.timing.places import assign_places
 
 
 def test_equal_clusters_run_in_order() -> None:

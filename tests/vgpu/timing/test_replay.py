@@ -213,6 +213,14 @@ def test_the_cluster_barrier_waits_for_every_cta() -> None:
     assert end_of(warp, [step("pause", cycles=90), *warp], ranks=2) == 91 + 30
 
 
+def test_an_arrival_that_releases_waits_for_its_fence_first() -> None:
+    """The warp continues after the fence; the barrier completes with the last arrival."""
+    fence = CHIP.fence_cluster
+    warp = [step("cluster_arrive", number=1), step("cluster_wait")]
+    assert end_of(warp, [step("pause", cycles=90), *warp], ranks=2) == 91 + fence + 30
+    assert end_of([step("cluster_arrive", number=1)]) == fence + 1
+
+
 def test_arrivals_in_another_cta_take_longer() -> None:
     """The consumer in CTA 0 waits for an arrival from CTA 0 or 1, and in a cluster looks every 25 cycles."""
     waits = [step("set_barrier", FULL, number=1), step("wait", FULL)]

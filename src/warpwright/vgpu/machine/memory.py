@@ -49,6 +49,11 @@ class GlobalMemory:
         self._buffers: list[tuple[int, NDArray[np.uint8]]] = []  # by address
         self._spans: list[tuple[Span, int]] = []  # host memory of arrays, and its virtual address
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all allocations."""
+        return sum(len(buffer) for _, buffer in self._buffers)
+
     def place(self, address: int, data: bytes) -> None:
         """Allocate ``data`` at a fixed address (module variables)."""
         self._allocate(address, len(data))[: len(data)] = np.frombuffer(data, np.uint8)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CONCURRENT", "Lookup", "Visit", "look_up", "order_of", "stream"]
+__all__ = ["CONCURRENT", "Lookup", "Visit", "footprint", "look_up", "look_up_again", "order_of", "stream"]
 
 CONCURRENT = 2  # accesses of each cluster in flight at the same time as a miss
 
@@ -47,13 +47,9 @@ def look_up(waves: Sequence[Sequence[Visit]], homes: Sequence[Sequence[int]], ca
     """
     orders = [order_of(wave) for wave in waves]
     keys = _stream_all("keys", waves, orders)
-    _, firsts, which = np.unique(_stream_all("lines", waves, orders), return_index=True, return_inverse=True)
+    boxes, fetched = _fetches(waves, orders, keys, capacity)
     _, read, same = np.unique(keys, return_index=True, return_inverse=True)
-    boxes = np.bincount(np.unique(np.stack([which, keys]), axis=1)[0].astype(np.intp), minlength=len(firsts))[which]
-    nbytes = _stream_all("nbytes", waves, orders) * boxes
     reads = _stream_all("reads", waves, orders).astype(bool)
-    fits = int(nbytes[firsts].sum()) <= capacity
-    fetched = firsts[which] if fits else _least_recent(which.tolist(), nbytes.tolist(), capacity)
     found, start = [], 0
     for wave, places, order in zip(waves, homes, orders, strict=True):
         here = slice(start, start + len(order))
@@ -67,15 +63,74 @@ def look_up(waves: Sequence[Sequence[Visit]], homes: Sequence[Sequence[int]], ca
         pairs = np.unique(np.stack([fetched[here][recent], where[recent]]), axis=1)[0]
         apart = np.bincount(pairs, minlength=len(keys))
         common = np.where(apart[fetched[here]] > 1, shares, 0.0)
-        found.append(_split_by_cluster(wave, order, shares, common, recent, fresh))
+        found.append([Lookup(*rows) for rows in _split_by_cluster(wave, order, shares, common, recent, fresh)])
         start = here.stop
     return found
+
+
+def look_up_again(
+    waves: Sequence[Sequence[Visit]], homes: Sequence[Sequence[int]], capacity: int, kept: int, *, whole: bool
+) -> list[list[Lookup]]:
+    """Look up the accesses of a launch that an equal launch has preceded, whose last ``kept`` bytes are in L2.
+
+    ``whole``: the waves are the whole launch. Else the second wave stands for the end of the launch before, too: what
+    both waves access is in L2 at the start.
+    """
+    found = look_up(waves, homes, capacity)
+    hits = _kept(waves, waves, kept) if whole else _kept(waves[1:], waves[:1], kept)
+    for wave, those in zip(found, hits, strict=False):
+        wave[:] = [
+            Lookup(*(np.where(hit, 0.0, column) for column in each)) for each, hit in zip(wave, those, strict=True)
+        ]
+    return found
+
+
+def _kept(
+    before: Sequence[Sequence[Visit]], waves: Sequence[Sequence[Visit]], capacity: int
+) -> list[list[NDArray[np.bool_]]]:
+    """For each position of each cluster whether L2 still has the line from the waves ``before``."""
+    all_waves = [*before, *waves]
+    orders = [order_of(wave) for wave in all_waves]
+    begin = sum(map(len, orders[: len(before)]))
+    _, fetched = _fetches(all_waves, orders, _stream_all("keys", all_waves, orders), capacity)
+    found, start = [], begin
+    for wave, order in zip(waves, orders[len(before) :], strict=True):
+        found.append(_split_by_cluster(wave, order, fetched[start : start + len(order)] < begin))
+        start += len(order)
+    return [[rows[0] > 0 for rows in wave] for wave in found]
+
+
+def footprint(waves: Sequence[Sequence[Visit]]) -> int:
+    """Returns the bytes of the different lines that the clusters of the waves access."""
+    orders = [order_of(wave) for wave in waves]
+    firsts, _, boxes = _lines(waves, orders, _stream_all("keys", waves, orders))
+    return int((_stream_all("nbytes", waves, orders)[firsts] * boxes).sum())
 
 
 def order_of(wave: Sequence[Visit]) -> NDArray[np.intp]:
     """The order of the accesses of all clusters: by the fraction of its accesses that each cluster has done."""
     progress = [np.arange(len(visit.order)) / max(1, len(visit.order)) for visit in wave]
     return np.argsort(np.concatenate(progress), kind="stable") if wave else np.zeros(0, np.intp)
+
+
+def _lines(
+    waves: Sequence[Sequence[Visit]], orders: Sequence[NDArray[np.intp]], keys: NDArray[np.int64]
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+    """For each line the number of the first access to it; for each access the number of its line; for each line the
+    number of different boxes in it."""
+    _, firsts, which = np.unique(_stream_all("lines", waves, orders), return_index=True, return_inverse=True)
+    boxes = np.unique(np.stack([which, keys]), axis=1)[0].astype(np.intp)
+    return firsts, which, np.bincount(boxes, minlength=len(firsts))
+
+
+def _fetches(
+    waves: Sequence[Sequence[Visit]], orders: Sequence[NDArray[np.intp]], keys: NDArray[np.int64], capacity: int
+) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """For each access the number of different boxes in its line, and the number of the access that fetched the line."""
+    firsts, which, boxes = _lines(waves, orders, keys)
+    nbytes = _stream_all("nbytes", waves, orders) * boxes[which]
+    fits = int(nbytes[firsts].sum()) <= capacity
+    return boxes[which], firsts[which] if fits else _least_recent(which.tolist(), nbytes.tolist(), capacity)
 
 
 def _stream_all(field: str, waves: Sequence[Sequence[Visit]], orders: Sequence[NDArray[np.intp]]) -> NDArray[np.int64]:
@@ -110,7 +165,7 @@ def _least_recent(keys: list[int], nbytes: list[int], capacity: int) -> NDArray[
 
 def _split_by_cluster(
     wave: Sequence[Visit], order: NDArray[np.intp], *columns: NDArray[np.float64] | NDArray[np.bool_]
-) -> list[Lookup]:
+) -> list[NDArray[np.float64]]:
     """Split columns in access order into the clusters and their positions."""
     flat = np.zeros((len(columns), len(order)))
     flat[:, order] = columns
@@ -119,6 +174,6 @@ def _split_by_cluster(
         count = len(visit.order)
         rows = np.zeros((len(columns), count))
         rows[:, visit.order] = flat[:, start : start + count]
-        found.append(Lookup(*rows))
+        found.append(rows)
         start += count
     return found

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,12 +11,12 @@ from numpy.typing import NDArray
 
 from warpwright.targets import Timing
 from warpwright.vgpu.jit.costs import WARP_MMAS, is_memory
-from warpwright.vgpu.machine.schedule import ctas_per_sm, fitting_ctas
 from warpwright.vgpu.program.names import Names, Variables
-from warpwright.vgpu.timing.cache import Visit, look_up
+from warpwright.vgpu.timing.cache import Lookup, Visit, footprint, look_up, look_up_again
 from warpwright.vgpu.timing.capture import Capture
 from warpwright.vgpu.timing.journal import Journal
 from warpwright.vgpu.timing.neighbours import contention, gpcs_of, l2_costs
+from warpwright.vgpu.timing.places import WAVES, assign_places, later_wave, places_of
 from warpwright.vgpu.timing.registers import pressure
 from warpwright.vgpu.timing.replay import Layout, Outcome, Work, replay
 from warpwright.vgpu.timing.result import Conflict, Profile, Resources, Usage
@@ -29,15 +27,15 @@ from warpwright.vgpu.timing.units import Memory
 if TYPE_CHECKING:
     from warpwright.vgpu.machine.launch import Launch
 
-__all__ = ["choose_clusters", "profile_of"]
+__all__ = ["profile_of"]
 
 LONGEST = 120_000  # steps of one replay before the rest is extrapolated
 ROUNDS = 4  # rounds of resident clusters that are replayed at least
 LONG, FEW_ROUNDS = 240_000, 2  # steps of one replay from which on fewer rounds are enough
-WAVES = 2  # waves that are sampled, the first and one from the middle: the first has a cold L2
 SEQUENCES = 2  # different loads of an SM that are replayed
 CLOCKS = 2  # replays until clock and time agree
 SAME_CLOCK = 0.02
+EVERYTHING = 1 << 62  # bytes of an L2 that evicts nothing
 FAR = (
     "ld_l2",
     "ld_hbm",
@@ -54,64 +52,6 @@ Shares = tuple[Floats, Floats, Floats, Floats, Floats]  # the share that misses 
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Residency: ``together`` clusters share a set of ``ranks`` SMs; the chip has ``groups`` such sets.
-
-    ``fitting``: as many as ``together``, or more if CTAs keep the permit to allocate tensor memory.
-    """
-
-    groups: int
-    together: int
-    ranks: int
-    fitting: int
-
-    @property
-    def count(self) -> int:
-        """Clusters resident at a time."""
-        return self.groups * self.together
-
-
-def places_of(launch: Launch, timing: Timing, columns: int = 0) -> Places:
-    """How many clusters are resident, by threads, registers, shared and tensor memory, and the sizes of GPCs."""
-    ranks = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
-    limits, program = launch.spec.limits, launch.kernel.program
-    warps = -(-launch.threads // limits.warp_size)
-    by_registers = limits.registers_per_sm // (pressure(program) * warps * limits.warp_size)
-    fitting = max(1, min(fitting_ctas(launch), by_registers))
-    if columns:
-        fitting = max(1, min(fitting, launch.spec.limits.tensor_memory_columns // columns))
-    together = min(fitting, ctas_per_sm(launch))
-    return Places(max(1, timing.clusters(ranks)), together, ranks, fitting)
-
-
-def choose_clusters(launch: Launch, timing: Timing) -> Sequence[int] | None:
-    """The clusters to run: those of the first wave and of a later one."""
-    x, y, z = launch.clusters
-    count = places_of(launch, timing).count
-    if launch.takes_over:
-        return range(min(x * y * z, WAVES * count))
-    later = later_wave(x * y * z, count)
-    return [*range(min(x * y * z, count)), *range(later * count, min(x * y * z, (later + 1) * count))]
-
-
-def later_wave(clusters: int, count: int) -> int:
-    """The wave that represents all waves but the first: the middle one, since kernels may loop up to their tile
-    number."""
-    return max(1, -(-clusters // count) // 2)
-
-
-def assign_places(lengths: Sequence[int], places: int) -> list[int]:
-    """The place of each cluster: a cluster starts at the place that is free first, by the lengths of the clusters."""
-    free = [(0, place) for place in range(places)]
-    found = []
-    for length in lengths:
-        end, place = heapq.heappop(free)
-        found.append(place)
-        heapq.heappush(free, (end + length, place))
-    return found
-
-
-@dataclass(frozen=True, slots=True)
 class _Load:
     """Clusters, as (kind, wave), that one set of SMs runs one after another; ``sets``: sets of SMs with this load."""
 
@@ -120,17 +60,23 @@ class _Load:
 
 
 class _Grid:
-    """The clusters of a launch: the kind, place and wave of each, and its L2 lookups."""
+    """The clusters of a launch: the kind, place and wave of each, and its L2 lookups. ``overwrites``: all data of the
+    launch are in L2 when it starts."""
 
-    def __init__(self, capture: Capture) -> None:
-        self.launch, self.capture = capture.launch, capture
+    def __init__(self, capture: Capture, warm: bool = False) -> None:
+        self.launch, self.capture, self.warm = capture.launch, capture, warm
+        self.timing = capture.timing.warm if warm else capture.timing
         self.kinds = list(capture.kinds.values())
         self.kind_of = {number: i for i, kind in enumerate(self.kinds) for number in kind.members}
         self.columns = max((kind.program.columns for kind in self.kinds), default=0)
-        self.places = places_of(self.launch, capture.timing, self.columns)
+        self.places = places_of(self.launch, self.timing, self.columns)
         x, y, z = self.launch.clusters
         self.numbers = sorted(self.kind_of) if self.launch.takes_over else range(x * y * z)
         self.later = 1 if self.launch.takes_over else later_wave(x * y * z, self.places.count)
+        starts = (0, self.later * self.places.count)
+        waves = [[n for n in range(start, start + self.places.count) if n in self.kind_of] for start in starts]
+        self.waves = [wave for wave in waves if wave]
+        self.overwrites = False
         self.shares = self._shares()
         waves = np.minimum(np.array(self.numbers) // self.places.count, WAVES - 1)
         self.what = [
@@ -149,14 +95,12 @@ class _Grid:
 
     def _shares(self) -> dict[tuple[int, int], Shares]:
         """For each kind and wave the fields of `Work` for each position, averaged over the clusters."""
-        count, timing = self.places.count, self.capture.timing
-        starts = (0, self.later * count)
-        waves = [[n for n in range(start, start + count) if n in self.kind_of] for start in starts]
-        waves = [wave for wave in waves if wave]
+        timing = self.timing
+        waves = self.waves
         visits = [[self._visit(number) for number in wave] for wave in waves]
         places = gpcs_of(timing, self.places.ranks)
         homes = [[places[number % len(places)] for number in wave] for wave in waves]
-        found = look_up(visits, homes, self.launch.spec.l2_bytes)
+        found = self._look_up(visits, homes)
         resident = min(self.places.together, -(-len(self.numbers) // self.places.groups))
         rows: dict[tuple[int, int], list[Shares]] = defaultdict(list)
         for wave, (numbers, lookups) in enumerate(zip(waves, found, strict=True)):
@@ -165,6 +109,30 @@ class _Grid:
             for number, (miss, common, cold, fresh), l2 in zip(numbers, lookups, own, strict=True):
                 rows[self.kind_of[number], wave].append((miss, miss + slower * common, cold, fresh, l2))
         return {key: _mean(each) for key, each in rows.items()}
+
+    def _look_up(self, waves: list[list[Visit]], homes: list[list[int]]) -> list[list[Lookup]]:
+        size = self.launch.spec.l2_bytes
+        if not self.warm:
+            return look_up(waves, homes, size)
+        kept = round(self.timing.l2_kept * size)
+        self.overwrites = self._footprint() <= kept
+        if self.overwrites:
+            return look_up_again(waves, homes, size, EVERYTHING, whole=True)
+        return look_up_again(waves, homes, size, kept, whole=sum(map(len, waves)) == len(self.numbers))
+
+    def _footprint(self) -> int:
+        """Bytes of the lines that the launch accesses. Each wave after the first accesses as many new ones as the
+        sampled one, up to all allocations."""
+        rounds = -(-len(self.numbers) // self.places.count) - 1
+        waves = [[self._first_visit(number) for number in wave] for wave in self.waves]
+        first, both = footprint(waves[:1]), footprint(waves)
+        return min(first + rounds * (both - first), self.launch.memory.nbytes)
+
+    def _first_visit(self, number: int) -> Visit:
+        """`_visit` without the bytes of repeated stores."""
+        again = self.kinds[self.kind_of[number]].program.again
+        visit = self._visit(number)
+        return visit._replace(nbytes=np.where(again, 0, visit.nbytes))
 
     def _visit(self, number: int) -> Visit:
         capture, kind = self.capture, self.kinds[self.kind_of[number]]
@@ -212,10 +180,11 @@ class _Run:
     scale: float
 
 
-def profile_of(capture: Capture, fast: bool, sustained: bool = False) -> Profile:
-    """The prediction for a recorded launch; ``sustained``: at the clock that the board's power limit allows."""
-    launch, timing = capture.launch, capture.timing
-    grid, names = _Grid(capture), Names(launch.kernel.program)
+def profile_of(capture: Capture, fast: bool, sustained: bool = False, warm: bool = False) -> Profile:
+    """The prediction for a recorded launch; ``sustained``: at the clock that the board's power limit allows; ``warm``:
+    for one of many equal launches, each of which follows the other."""
+    grid = _Grid(capture, warm)
+    launch, timing, names = capture.launch, grid.timing, Names(capture.launch.kernel.program)
     least = _flops(grid) / (timing.mma_flops * launch.spec.sms)
     loads, clocks = grid.loads(), _clocks(grid, least, least, sustained=False)
     for _ in range(CLOCKS):
@@ -255,14 +224,15 @@ def _replay_loads(grid: _Grid, loads: list[_Load], clock: float, journal: Journa
 
 def _replay_clusters(grid: _Grid, clusters: tuple[tuple[int, int], ...], clock: float, journal: Journal) -> Outcome:
     launch, places = grid.launch, grid.places
-    timing = _scale_latencies(grid.capture.timing, clock / launch.spec.clock_mhz)
+    timing = _scale_latencies(grid.timing, clock / launch.spec.clock_mhz)
     timing = replace(timing, ld_hbm=timing.ld_hbm + _mixed(grid) * (timing.ld_hbm_mixed - timing.ld_hbm))
     active = places.ranks * min(places.groups, len(grid.numbers))
     share = places.ranks / active
     hbm = _hbm_rate(grid) / (clock * 1e6)
     own_clock = launch.spec.clock_mhz / clock * share
     gpcs = places.ranks * timing.pair_bytes / 2 * launch.spec.sms / active
-    memory = Memory(timing.l2_bytes * own_clock, timing.l2_write_bytes * own_clock, hbm * share, gpcs, timing.sm_bytes)
+    l2, written = timing.l2_bytes * own_clock, timing.l2_write_bytes * own_clock
+    memory = Memory(l2, written, hbm * share, gpcs, timing.sm_bytes, grid.overwrites)
     per_cta = -(-launch.threads // 32)
     layout = Layout(places.ranks, per_cta, _stride(launch), places.together, active * timing.cta_rate)
     works = [Work(grid.kinds[kind].program, *grid.share(kind, wave)[1:]) for kind, wave in clusters]
@@ -287,7 +257,7 @@ def _scale_latencies(timing: Timing, share: float) -> Timing:
 
 def _hbm_rate(grid: _Grid) -> float:
     """Bytes a second between this launch and device memory, less the share that L2 takes for earlier write-backs."""
-    timing, moved = grid.capture.timing, _traffic(grid)
+    timing, moved = grid.timing, _traffic(grid)
     own = moved.missed + moved.written
     share = timing.hbm_share + _mixed(grid) * (timing.hbm_mixed_share - timing.hbm_share)
     return grid.launch.spec.hbm_gbps * 1e9 * share * max(1.0, own) / max(1.0, own + moved.evicted)
@@ -329,7 +299,7 @@ def _clocks(grid: _Grid, cycles: float, mma_cycles: float, sustained: bool) -> _
 
     ``sustained``: under the board's power limit, which applies to the whole launch.
     """
-    timing, joules = grid.capture.timing, _joules(grid)
+    timing, joules = grid.timing, _joules(grid)
     free = float(grid.launch.spec.clock_mhz)
     if sustained:
         free = min(free, _limited_clock(grid, joules, cycles))
@@ -348,7 +318,7 @@ def _mma_cycles(run: _Run) -> float:
 def _limited_clock(grid: _Grid, joules: float, cycles: float) -> float:
     """The clock in MHz at which the board reaches its power limit: the voltage falls with the clock, and so does
     energy."""
-    timing = grid.capture.timing
+    timing = grid.timing
     top = timing.tensor_mhz if _flops(grid) else float(grid.launch.spec.clock_mhz)
     if not joules:
         return top
@@ -362,7 +332,7 @@ def _joules(grid: _Grid) -> float:
     A byte that L2 multicasts to several CTAs counts once. A byte that SMs of a GPC request together saves half the
     share of power that it saves of L2 bandwidth (clock.same_ab of bench/micro.py).
     """
-    timing, moved = grid.capture.timing, _traffic(grid)
+    timing, moved = grid.timing, _traffic(grid)
     near, far = (moved.l2 + moved.l2_cost) / 2, moved.missed + moved.written + moved.evicted
     return 1e-12 * (_flops(grid) * timing.flop_pj + near * timing.l2_pj + far * timing.hbm_pj)
 
@@ -391,7 +361,8 @@ def _traffic(grid: _Grid) -> _Traffic:
         missed += count * float((reads * miss).sum())
         stored += count * float((program.nbytes - reads).sum())
         written += count * float(np.where(program.again, 0, program.nbytes - reads).sum())
-    size, dirty = grid.launch.spec.l2_bytes, grid.capture.timing.l2_dirty
+    written *= not grid.overwrites
+    size, dirty = grid.launch.spec.l2_bytes, grid.timing.l2_dirty
     evicted = dirty * min(size, missed + written) - min(dirty * size, written)
     return _Traffic(read + stored, l2_cost, read, missed, written, evicted)
 
@@ -427,7 +398,7 @@ def _busy_cycles(grid: _Grid, runs: list[_Run], unit: str) -> float:
 
 
 def _profile(grid: _Grid, runs: list[_Run], journal: Journal, cycles: float, clocks: _Clocks, fast: bool) -> Profile:
-    launch, timing, places = grid.launch, grid.capture.timing, grid.places
+    launch, timing, places = grid.launch, grid.timing, grid.places
     moved, flops = _traffic(grid), _flops(grid)
     mma_flops = sum(each.outcome.flops for each in runs)
     wasted = flops * sum(each.outcome.wasted for each in runs) / mma_flops if mma_flops else 0.0
@@ -467,6 +438,7 @@ def _profile(grid: _Grid, runs: list[_Run], journal: Journal, cycles: float, clo
         **timeline_fields(journal, _wait_insts(runs, grid), Variables(launch.kernel.program)),
         conflicts=_conflicts(grid, journal.names),
         fast=fast,
+        warm=grid.warm,
     )
 
 

@@ -253,11 +253,15 @@ class Replay:
                     self.at(then, self.wake, warp)
 
     def do_cluster_arrive(self, warp: Warp, step: Step, now: float) -> float:
+        then = now + step.number * self.timing.fence_cluster
+        self.at(then, self.arrive_at_cluster, warp)
+        return then + 1
+
+    def arrive_at_cluster(self, now: float, warp: Warp) -> None:
         run = warp.run
         run.cluster_arrivals[warp.number] = run.cluster_phase
         run.cluster_count += 1
         self.check_cluster_barrier(now, run)
-        return now + 1
 
     def do_cluster_wait(self, warp: Warp, step: Step, now: float) -> float:
         run = warp.run

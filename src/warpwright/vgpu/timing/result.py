@@ -131,6 +131,7 @@ class Profile:
     useful work over ``time_us``. ``ctas_per_sm``: CTAs that an SM runs at a time; ``ctas_fitting``: CTAs
     that fit on it, more if a CTA keeps its permit to allocate tensor memory. ``waves``: CTAs over resident CTAs;
     ``tail``: share of the SMs' time in which some are out of work. ``fast``: only one representative wave ran.
+    ``warm``: predicted as one launch of many in a loop; ``launch_us`` is then the time between two of them.
     ``phases`` of the mbarriers of the cluster of ``spans``; ``memory``: what is known of the memory of its first CTA.
     """
 
@@ -158,6 +159,7 @@ class Profile:
     spans: tuple[Span, ...]
     conflicts: tuple[Conflict, ...]
     fast: bool
+    warm: bool = False
     padded_flops: int = 0
     phases: tuple[Phase, ...] = ()
     memory: tuple[Region, ...] = ()

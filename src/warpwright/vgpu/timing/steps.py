@@ -249,6 +249,11 @@ def _commit(reader: _Reader, op: Op) -> Steps:
     return [{"kind": "commit", "what": places, "number": op.rank}]
 
 
+@record("tcgen05.dealloc")
+def _dealloc(reader: _Reader, op: Op) -> Steps:
+    return [{"kind": "alloc"}]
+
+
 @record("tcgen05.alloc")
 def _alloc(reader: _Reader, op: Op) -> Steps:
     reader.columns = max(reader.columns, op["ncols"] & 0xFFFF)
@@ -284,7 +289,7 @@ def _async_store(reader: _Reader, op: Op) -> Steps:
 
 
 @record(
-    "tcgen05.cp", "tcgen05.shift", "tcgen05.dealloc", "tcgen05.relinquish_alloc_permit", "setmaxnreg",
+    "tcgen05.cp", "tcgen05.shift", "tcgen05.relinquish_alloc_permit", "setmaxnreg",
     "tensormap.replace", "tensormap.cp_fenceproxy", *SERVICES,
 )  # fmt: skip
 def _issue(reader: _Reader, op: Op) -> Steps:
@@ -327,6 +332,11 @@ def _memory(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str,
 
 def _bar(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
     return {"kind": "bar_arrive" if b >> 32 & 0xFF == 1 else "bar_sync", "what": a, "number": b & 0xFFFF_FFFF}
+
+
+def _cluster_arrive(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+    """``number``: 1 for an arrival that releases, as it does without ``.relaxed``."""
+    return {"kind": "cluster_arrive", "number": int(inst["sem"] != "relaxed")}
 
 
 def _tmem(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
@@ -380,7 +390,7 @@ ROWS: dict[str, str | RowReader] = {
     "mbarrier.try_wait": _wait,
     "mbarrier.try_wait.parity": _wait,
     **dict.fromkeys((f"{bar}.{how}" for bar in _BARS for how in ("sync", "arrive", "red")), _bar),
-    "barrier.cluster.arrive": "cluster_arrive",
+    "barrier.cluster.arrive": _cluster_arrive,
     "barrier.cluster.wait": "cluster_wait",
     "wgmma.mma_async": _wgmma,
     "wgmma.commit_group": "group_commit",

@@ -95,13 +95,14 @@ class IssueSlots:
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Bandwidths in bytes a cycle: of L2 reads, L2 writes, device memory and GPCs, which all replayed SMs share; and of
-    the port of one SM."""
+    the port of one SM. ``overwrites``: stores hit lines that are dirty in L2, so device memory takes nothing."""
 
     l2: float
     l2_write: float
     hbm: float
     gpcs: float
     sm: float
+    overwrites: bool = False
 
 
 class Units:
@@ -144,7 +145,7 @@ class Units:
 
         L2 takes ``slower`` times the cycles of plain stores.
         """
-        if not again:
+        if not (again or self.memory.overwrites):
             self.hbm.take(now, nbytes / self.memory.hbm, SKEW)
         end = self.l2.take(now, nbytes * slower / self.memory.l2_write, SKEW)
         return max(end, self.port[rank].take(now, nbytes / self.memory.sm))
