@@ -195,7 +195,7 @@ def attention_mask(
     Raises UsageError for masks that are neither causal, sliding windows nor padding at the ends of sequences.
     """
     causal, aligned = _check_functions(mask_function)
-    if cache_position is not None:  # transformers before 5
+    if cache_position is not None:  # in early releases of transformers 5
         q_length, q_offset, device = cache_position.shape[0], cache_position[0], cache_position.device
     stop = q_offset + q_length - kv_offset if causal and q_length is not None else kv_length
     mask = None if attention_mask is None else _section(attention_mask, kv_offset, kv_length)
