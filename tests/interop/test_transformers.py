@@ -157,7 +157,7 @@ def test_soft_caps_and_sinks() -> None:
     found, weights = attention(layer, q, k, v, None, softcap=2.0, s_aux=sinks)
     near(found.double(), exact(q, k, v, True, 2.0, sinks))
     assert weights is None
-    with pytest.raises(UsageError, match="given softcap, and q requires gradients"):
+    with pytest.raises(UsageError, match="q requires gradients, which soft caps, sinks"):
         attention(layer, q.requires_grad_(), k, v, None, softcap=2.0)
 
 
