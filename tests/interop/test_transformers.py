@@ -21,7 +21,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from warpwright.errors import UsageError
 from warpwright.interop.transformers import attention, attention_mask, register
 
-SIZE = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 32}
+SIZE = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 32}
 HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64}
 ERROR = 0.02
 LEFT = [[1] * 12, [0] * 5 + [1] * 7]
@@ -138,14 +138,14 @@ def layer_inputs(rows: int = 6, keys: int = 9) -> tuple[Any, ...]:
     return SimpleNamespace(is_causal=True), *(torch.randn(shape, generator=generator).bfloat16() for shape in shapes)
 
 
-def exact(q: Any, k: Any, v: Any, causal: bool, cap: float = 0, sinks: Any = None) -> Any:
-    """Returns attention in float64, (batch, rows, heads, head_dim)."""
+def exact(q: Any, k: Any, v: Any, causal: bool, cap: float = 0, sinks: Any = None, window: int = 0) -> Any:
+    """Returns attention in float64, (batch, rows, heads, head_dim); a window is the keys that a query sees."""
     scores = q.double() @ k.double().mT / 8
     scores = cap * torch.tanh(scores / cap) if cap else scores
     rows, keys = scores.shape[2:]
     if causal:
-        hidden = torch.arange(rows)[:, None] + keys - rows < torch.arange(keys)
-        scores = scores.masked_fill(hidden, -torch.inf)
+        apart = torch.arange(rows)[:, None] + keys - rows - torch.arange(keys)
+        scores = scores.masked_fill((apart < 0) | (apart >= (window or keys)), -torch.inf)
     if sinks is not None:
         scores = torch.cat((scores, sinks.double()[None, :, None, None].expand(len(q), -1, rows, 1)), -1)
     return (torch.softmax(scores, -1)[..., :keys] @ v.double()).transpose(1, 2)
@@ -159,6 +159,22 @@ def test_soft_caps_and_sinks() -> None:
     assert weights is None
     with pytest.raises(UsageError, match="q requires gradients, which soft caps, sinks"):
         attention(layer, q.requires_grad_(), k, v, None, softcap=2.0)
+
+
+@pytest.mark.parametrize("rows", [9, 4])
+def test_soft_caps_and_sinks_with_padding(rows: int) -> None:
+    layer, q, k, v = layer_inputs(rows)
+    sinks, mask = torch.tensor([0.5, 2.0]), torch.ones(2, 9, dtype=torch.bool)
+    mask[1, :3] = mask[:, 7:] = False  # and two rows of a cache that are empty
+    if rows == 4:  # at the places 3 to 6
+        found, _ = attention(layer, q, k, v, mask, softcap=2.0, s_aux=sinks, sliding_window=3)
+        own, kept = slice(0, 4), 3
+    else:
+        found, _ = attention(layer, q, k, v, mask, softcap=2.0, s_aux=sinks)
+        own, kept = slice(3, 7), 0
+        assert not found[1, :3].any()
+    expected = exact(q[1:, :, own], k[1:, :, 3:7], v[1:, :, 3:7], True, 2.0, sinks, kept)
+    near(found[1:, own].double(), expected)
 
 
 def test_cross_attention_skips_padding_of_the_keys() -> None:
