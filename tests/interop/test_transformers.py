@@ -111,9 +111,16 @@ def test_gradients_are_those_of_eager_attention(mask: Any) -> None:
         near(found[0][name], expected, 2 * ERROR)
 
 
-@pytest.mark.parametrize("cache", ["dynamic", "static"])
-def test_text_is_generated_from_a_padded_batch(cache: str) -> None:
-    ours, eager = pair()
+WITH_SINKS = {"sliding_window": 4, "num_local_experts": 2, "num_experts_per_tok": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "cache", "sizes"),
+    [("Llama", "dynamic", {}), ("Llama", "static", {}), ("GptOss", "dynamic", WITH_SINKS)],
+    ids=["Llama", "Llama, static cache", "gpt-oss"],
+)
+def test_text_is_generated_from_a_padded_batch(kind: str, cache: str, sizes: dict[str, int]) -> None:
+    ours, eager = pair(kind, **sizes)
     options = {"max_new_tokens": 3, "min_new_tokens": 3, "do_sample": False, "pad_token_id": 0, "output_logits": True}
     options |= {"return_dict_in_generate": True, "disable_compile": True, "attention_mask": torch.tensor(LEFT)}
     found = ours.generate(ids(), **options, cache_implementation=cache)
