@@ -259,9 +259,10 @@ def test_other_masks_are_refused() -> None:
         "attention: given a mask by test_other_masks_are_refused.<locals>.<lambda>; expected causal and sliding-window "
         f"masks and padding, or {EDIT}"
     )
-    past = ours(ids(2, 3), use_cache=True).past_key_values
     ragged = torch.tensor([[1] * 8, [1] * 6 + [0] * 2])
-    assert refusal(ours, ids(2, 5), attention_mask=ragged, past_key_values=past) == (
+    sizes = {"batch_size": 2, "q_length": 5, "q_offset": 3, "kv_length": 8}
+    causal = transformers.masking_utils.causal_mask_function
+    assert refusal(attention_mask, **sizes, mask_function=causal, attention_mask=ragged) == (
         "attention: given padding after tokens, and fewer queries than keys; expected padding before them: "
         f'tokenizer.padding_side = "left", or {EDIT}'
     )

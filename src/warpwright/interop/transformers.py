@@ -27,6 +27,11 @@ NAME = "warpwright"
 # Mask functions of transformers are known by their code: those that a window makes are closures.
 CAUSAL, BIDIRECTIONAL = masking_utils.causal_mask_function.__code__, masking_utils.bidirectional_mask_function.__code__
 PACKED = masking_utils.packed_sequence_mask_function(None).__code__
+REMAPPED = tuple(  # in late releases: of positions that begin again at a packed sequence
+    getattr(masking_utils, name)(None, None).__code__
+    for name in ("remap_positions_for_packed_sequence",)
+    if hasattr(masking_utils, name)
+)
 WINDOWS = tuple(
     getattr(masking_utils, name)(1).__code__
     for name in ("sliding_window_overlay", "sliding_window_bidirectional_overlay")
@@ -249,11 +254,15 @@ def _check_functions(function: Callable[..., Any]) -> tuple[bool, bool]:
     for each in _parts(function):
         code = each.__code__
         causal, aligned = causal or code is CAUSAL, aligned or code is not BIDIRECTIONAL
-        if code is PACKED and torch.compiler.is_compiling():  # transformers looks at the numbers in eager mode only
-            numbers = each.__closure__[0].cell_contents
-            torch._assert_async((numbers == 0).all(), PACKED_SEQUENCES)
+        packed = code is PACKED or code in REMAPPED
+        if packed and torch.compiler.is_compiling():  # transformers looks at the positions in eager mode only
+            numbers = each.__closure__[-1].cell_contents  # of sequences, or positions
+            one_sequence = numbers.diff() == (0 if code is PACKED else 1)
+            torch._assert_async(one_sequence.all(), PACKED_SEQUENCES)
+        elif packed:
+            raise UsageError(PACKED_SEQUENCES)
         elif code is not CAUSAL and code is not BIDIRECTIONAL and code not in WINDOWS:
-            raise UsageError(PACKED_SEQUENCES if code is PACKED else OTHER_MASK.format(each.__qualname__))
+            raise UsageError(OTHER_MASK.format(each.__qualname__))
     return causal, aligned
 
 
@@ -262,8 +271,10 @@ def _parts(function: Any) -> Iterator[Any]:
     if function.__code__ is BOTH:
         for each in function.__closure__[0].cell_contents:
             yield from _parts(each)
-    else:
-        yield function
+        return
+    yield function
+    if function.__code__ in REMAPPED:
+        yield from _parts(function.__closure__[0].cell_contents)
 
 
 def _section(mask: Tensor, first: int, length: int) -> Tensor:
