@@ -51,7 +51,10 @@ def blocks(page: Path, language: str) -> list[tuple[int, str]]:
 def test_the_python_blocks_of_a_page_run(page: Path) -> None:
     names: dict[str, object] = {"__name__": page.stem}
     for line, text in blocks(page, "python"):
-        if any(name in text and find_spec(name) is None for name in ("torch", "jax")) or "ww.virtual(" in text:
+        if (
+            any(name in text and find_spec(name) is None for name in ("torch", "jax", "transformers"))
+            or "ww.virtual(" in text
+        ):
             continue  # Triton reads a kernel from its file: tests/programs runs these blocks
         tree = ast.increment_lineno(ast.parse(text), line)
         exec(compile(tree, str(page), "exec", dont_inherit=True), names)

@@ -146,7 +146,7 @@ DROPOUT = (
     "scaled_dot_product_attention"
 )
 GRADIENT = (
-    "attention: given softcap and alibi_slopes, and k requires gradients, for which there is no kernel; expected "
+    "attention: k requires gradients, which soft caps, sinks and functions of the user do not have; expected "
     "torch.no_grad() around the call, or another implementation of attention"
 )
 ORDER = (

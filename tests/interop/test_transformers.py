@@ -21,7 +21,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from warpwright.errors import UsageError
 from warpwright.interop.transformers import attention, attention_mask, register
 
-SIZE = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 32}
+SIZE = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 32}
 HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64}
 ERROR = 0.02
 LEFT = [[1] * 12, [0] * 5 + [1] * 7]
@@ -111,9 +111,16 @@ def test_gradients_are_those_of_eager_attention(mask: Any) -> None:
         near(found[0][name], expected, 2 * ERROR)
 
 
-@pytest.mark.parametrize("cache", ["dynamic", "static"])
-def test_text_is_generated_from_a_padded_batch(cache: str) -> None:
-    ours, eager = pair()
+WITH_SINKS = {"sliding_window": 4, "num_local_experts": 2, "num_experts_per_tok": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "cache", "sizes"),
+    [("Llama", "dynamic", {}), ("Llama", "static", {}), ("GptOss", "dynamic", WITH_SINKS)],
+    ids=["Llama", "Llama, static cache", "gpt-oss"],
+)
+def test_text_is_generated_from_a_padded_batch(kind: str, cache: str, sizes: dict[str, int]) -> None:
+    ours, eager = pair(kind, **sizes)
     options = {"max_new_tokens": 3, "min_new_tokens": 3, "do_sample": False, "pad_token_id": 0, "output_logits": True}
     options |= {"return_dict_in_generate": True, "disable_compile": True, "attention_mask": torch.tensor(LEFT)}
     found = ours.generate(ids(), **options, cache_implementation=cache)
@@ -138,14 +145,14 @@ def layer_inputs(rows: int = 6, keys: int = 9) -> tuple[Any, ...]:
     return SimpleNamespace(is_causal=True), *(torch.randn(shape, generator=generator).bfloat16() for shape in shapes)
 
 
-def exact(q: Any, k: Any, v: Any, causal: bool, cap: float = 0, sinks: Any = None) -> Any:
-    """Returns attention in float64, (batch, rows, heads, head_dim)."""
+def exact(q: Any, k: Any, v: Any, causal: bool, cap: float = 0, sinks: Any = None, window: int = 0) -> Any:
+    """Returns attention in float64, (batch, rows, heads, head_dim); a window is the keys that a query sees."""
     scores = q.double() @ k.double().mT / 8
     scores = cap * torch.tanh(scores / cap) if cap else scores
     rows, keys = scores.shape[2:]
     if causal:
-        hidden = torch.arange(rows)[:, None] + keys - rows < torch.arange(keys)
-        scores = scores.masked_fill(hidden, -torch.inf)
+        apart = torch.arange(rows)[:, None] + keys - rows - torch.arange(keys)
+        scores = scores.masked_fill((apart < 0) | (apart >= (window or keys)), -torch.inf)
     if sinks is not None:
         scores = torch.cat((scores, sinks.double()[None, :, None, None].expand(len(q), -1, rows, 1)), -1)
     return (torch.softmax(scores, -1)[..., :keys] @ v.double()).transpose(1, 2)
@@ -157,8 +164,20 @@ def test_soft_caps_and_sinks() -> None:
     found, weights = attention(layer, q, k, v, None, softcap=2.0, s_aux=sinks)
     near(found.double(), exact(q, k, v, True, 2.0, sinks))
     assert weights is None
-    with pytest.raises(UsageError, match="given softcap, and q requires gradients"):
+    with pytest.raises(UsageError, match="q requires gradients, which soft caps, sinks"):
         attention(layer, q.requires_grad_(), k, v, None, softcap=2.0)
+
+
+@pytest.mark.parametrize("rows", [9, 4])
+def test_soft_caps_and_sinks_with_padding(rows: int) -> None:
+    layer, q, k, v = layer_inputs(rows)
+    sinks, mask = torch.tensor([0.5, 2.0]), torch.ones(2, 9, dtype=torch.bool)
+    mask[1, :3] = mask[:, 7:] = False  # and two rows of a cache that are empty
+    found, _ = attention(layer, q, k, v, mask, softcap=2.0, s_aux=sinks, sliding_window=3)
+    own = slice(0, 4) if rows == 4 else slice(3, 7)  # four queries are at the places 3 to 6
+    assert rows == 4 or not found[1, :3].any()
+    expected = exact(q[1:, :, own], k[1:, :, 3:7], v[1:, :, 3:7], True, 2.0, sinks, 3)
+    near(found[1:, own].double(), expected)
 
 
 def test_cross_attention_skips_padding_of_the_keys() -> None:
@@ -192,15 +211,12 @@ def test_autocast_rounds_the_inputs() -> None:
     assert torch.equal(found, attention(layer, q, k, v, None)[0])
 
 
-@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0:RuntimeWarning")
 def test_a_model_compiles_to_one_graph() -> None:
-    ours, _ = pair()
-    mask = torch.tensor(BOTH)
-    for given in (None, mask):
+    ours = pair()[0].model
+    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+    for given in (None, torch.tensor(BOTH)):
         with torch.no_grad():
-            expected = ours(ids(), attention_mask=given, use_cache=False).logits
-            compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
-            found = compiled(ids(), attention_mask=given, use_cache=False).logits
+            found, expected = (m(ids(), given, use_cache=False).last_hidden_state for m in (compiled, ours))
         near(found, expected, 0.001)
     packed = torch.tensor([[*range(6), *range(6)]]).expand(2, -1)
     with torch.no_grad(), pytest.raises(RuntimeError, match="given position_ids of packed sequences; expected one"):
@@ -243,9 +259,10 @@ def test_other_masks_are_refused() -> None:
         "attention: given a mask by test_other_masks_are_refused.<locals>.<lambda>; expected causal and sliding-window "
         f"masks and padding, or {EDIT}"
     )
-    past = ours(ids(2, 3), use_cache=True).past_key_values
     ragged = torch.tensor([[1] * 8, [1] * 6 + [0] * 2])
-    assert refusal(ours, ids(2, 5), attention_mask=ragged, past_key_values=past) == (
+    sizes = {"batch_size": 2, "q_length": 5, "q_offset": 3, "kv_length": 8}
+    causal = transformers.masking_utils.causal_mask_function
+    assert refusal(attention_mask, **sizes, mask_function=causal, attention_mask=ragged) == (
         "attention: given padding after tokens, and fewer queries than keys; expected padding before them: "
         f'tokenizer.padding_side = "left", or {EDIT}'
     )

@@ -34,7 +34,7 @@ from warpwright.ops.attention.bound_call import BoundCall
 from warpwright.ops.hooks import replace_class
 from warpwright.ops.memo import MEMO
 
-__all__ = ["attention", "operator", "scaled_dot_product_attention"]
+__all__ = ["attention", "new_results", "operator", "scaled_dot_product_attention"]
 
 SCHEMA = (
     "attention(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, int? left=None, int? right=None, "
@@ -130,6 +130,11 @@ def _fake(
     right: int | None = None,
     layout: str = "bhsd",
 ) -> tuple[Tensor, Tensor]:
+    return new_results(q, k, v, layout)
+
+
+def new_results(q: Tensor, k: Tensor, v: Tensor, layout: str) -> tuple[Tensor, Tensor]:
+    """Returns tensors of the shapes, strides and dtypes of the result and the log-sum-exp, without values."""
     torch._check(q.ndim == 4 and k.shape == v.shape, lambda: f"attention: k is {k.shape} and v is {v.shape}")
     torch._check(q.shape[3] == k.shape[3], lambda: f"attention: q is {q.shape} and k is {k.shape}")
     batch, first, second, _ = q.shape

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from warpwright.errors import UsageError
 from warpwright.interop.attention import operator
+from warpwright.interop.attention_modified import AttentionMods, attention_modified
 from warpwright.interop.attention_varlen import operator as varlen_operator
 from warpwright.lang import f32, tanh
-from warpwright.ops.attention import forward
 
 __all__ = ["Options", "attention", "attention_varlen"]
 
@@ -81,48 +81,35 @@ def _widen(x: Tensor, columns: int) -> Tensor:
 
 def _with_changes(q: Tensor, k: Tensor, v: Tensor, scale: float | None, options: Options) -> Two:
     """Returns attention with a soft cap, sinks or ALiBi, forward only."""
-    for name, tensor in (("q", q), ("k", k), ("v", v), ("sinks", options.sinks)):
-        if tensor is not None and tensor.requires_grad and torch.is_grad_enabled():
-            raise UsageError(
-                f"attention: given {' and '.join(options.changes)}, and {name} requires gradients, for which there is "
-                "no kernel; expected torch.no_grad() around the call, or another implementation of attention"
-            )
-    score_mod, softcap = None, options.softcap
+    softcap, key, captured = options.softcap, "", list[Tensor]()
     if options.alibi_slopes is not None:
-        score_mod, softcap = _alibi(options.alibi_slopes, q, k, softcap), None
-    window = None if options.left is None and options.right is None else (options.left, options.right)
-    found: Two = forward.attention(
-        q,
-        k,
-        v,
-        causal=options.causal,
-        scale=scale,
-        window=window,
-        layout="bshd",
-        device=None if q.is_cuda else "h200",
-        return_lse=True,
-        softcap=softcap,
-        sinks=options.sinks,
-        score_mod=score_mod,
-    )
+        captured = _of_alibi(options.alibi_slopes, q, k)
+        softcap, key = None, _alibi_key(options.softcap)
+    changes = options.sinks, softcap, key, options.causal, scale, options.left, options.right, "bshd"
+    found: Two = attention_modified(q, k, v, captured, *changes)
     return found
 
 
-def _alibi(slopes: Tensor, q: Tensor, k: Tensor, softcap: float | None) -> Any:
-    """Returns the score function that subtracts slope · |distance of query and key| from the capped score."""
+def _of_alibi(slopes: Tensor, q: Tensor, k: Tensor) -> list[Tensor]:
+    """Returns the slopes (batch, heads), and the position of query 0 among the keys."""
     batch, rows, heads, _ = q.shape
     if tuple(slopes.shape) not in ((heads,), (batch, heads)) or slopes.dtype != torch.float32:
         raise UsageError(
             f"attention: alibi_slopes is {slopes.dtype} {tuple(slopes.shape)}; expected torch.float32 ({heads},) or "
             f"({batch}, {heads}), one number for each head"
         )
-    each = slopes.expand(batch, heads).contiguous()
     offset = torch.full((1,), k.shape[1] - rows, dtype=torch.int32, device=q.device)
-    cap = softcap
+    return [slopes.expand(batch, heads).contiguous(), offset]
 
-    def score_mod(score: Any, batch: Any, head: Any, q: Any, k: Any) -> Any:
-        distance = abs(q + offset[0] - k).to(f32)
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _alibi_key(cap: float | None) -> str:
+    """Returns the key of the function that subtracts slope · |distance of query and key| from the capped score."""
+    a_slopes, b_offset = torch.zeros(1, 1), torch.zeros(1, dtype=torch.int32)  # captured in the order of their names
+
+    def alibi(score: Any, batch: Any, head: Any, q: Any, k: Any) -> Any:
+        distance = abs(q + b_offset[0] - k).to(f32)
         capped = score if cap is None else tanh(score * (1 / cap)) * cap
-        return capped - each[batch, head] * distance
+        return capped - a_slopes[batch, head] * distance
 
-    return score_mod
+    return AttentionMods(alibi).key

@@ -21,6 +21,7 @@ from torch._C import DispatchKeySet
 
 from warpwright.errors import UsageError
 from warpwright.interop.attention import attention, scaled_dot_product_attention
+from warpwright.interop.attention_modified import AttentionMods, attention_modified
 from warpwright.interop.attention_varlen import attention_varlen
 from warpwright.interop.dispatch import (
     AFTER_AUTOGRAD,
@@ -33,7 +34,14 @@ from warpwright.ops.hooks import replace_class
 from warpwright.ops.matmul import call
 from warpwright.ops.memo import MEMO
 
-__all__ = ["attention", "attention_varlen", "matmul", "scaled_dot_product_attention"]
+__all__ = [
+    "AttentionMods",
+    "attention",
+    "attention_modified",
+    "attention_varlen",
+    "matmul",
+    "scaled_dot_product_attention",
+]
 
 SCHEMA = (
     "matmul(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, "

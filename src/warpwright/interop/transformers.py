@@ -17,6 +17,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, masking_uti
 
 from warpwright.errors import UsageError
 from warpwright.interop import bshd
+from warpwright.interop.attention_modified import AttentionMods, attention_modified
 from warpwright.interop.bshd import Options
 from warpwright.interop.padding import cumulative_lengths
 
@@ -26,6 +27,11 @@ NAME = "warpwright"
 # Mask functions of transformers are known by their code: those that a window makes are closures.
 CAUSAL, BIDIRECTIONAL = masking_utils.causal_mask_function.__code__, masking_utils.bidirectional_mask_function.__code__
 PACKED = masking_utils.packed_sequence_mask_function(None).__code__
+REMAPPED = tuple(  # in late releases: of positions that begin again at a packed sequence
+    getattr(masking_utils, name)(None, None).__code__
+    for name in ("remap_positions_for_packed_sequence",)
+    if hasattr(masking_utils, name)
+)
 WINDOWS = tuple(
     getattr(masking_utils, name)(1).__code__
     for name in ("sliding_window_overlay", "sliding_window_bidirectional_overlay")
@@ -121,10 +127,36 @@ def _padded(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, options: Options) -> 
     """Returns attention without the padding that ``mask`` marks; padding queries have output 0."""
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return _padded_with_gradients(q, k, v, mask, options)
+    if options.changes:
+        return _padded_with_changes(q, k, v, mask, options)
     batch, rows = q.shape[:2]
     lengths = _lengths(mask, rows, options.causal or options.left is not None)
     out, _ = bshd.attention_varlen(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), *lengths, options)
     return out.unflatten(0, (batch, rows))
+
+
+def _padded_with_changes(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, options: Options) -> Tensor:
+    """Returns attention with a soft cap or sinks, which packed sequences do not have: a mask function hides padding."""
+    first, end = _extent(mask)
+    captured = [_first_place(end, q.shape[1], mask.shape[1]), end, first]
+    key = _padding_key(options.causal, options.left, options.right)
+    changes = options.sinks, options.softcap, key, False, options.scale, None, None, "bshd"
+    out: Tensor = attention_modified(q, k, v, captured, *changes)[0]
+    return out
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _padding_key(causal: bool, left: int | None, right: int | None) -> str:
+    """Returns the key of the mask function for sequences from ``first`` to ``end``."""
+    begin, end, first = (torch.zeros(1, dtype=torch.int32) for _ in range(3))  # captured in the order of their names
+
+    def padding(batch: Any, head: Any, q: Any, k: Any) -> Any:
+        place, seen = q + begin[0], (k >= first[batch]) & (k < end[batch])
+        seen = seen & (k <= place) if causal else seen
+        seen = seen if left is None else seen & (k >= place - left)
+        return seen if right is None else seen & (k <= place + right)
+
+    return AttentionMods(mask_mod=padding).key
 
 
 def _lengths(mask: Tensor, rows: int, aligned: bool) -> tuple[Tensor, Tensor]:
@@ -145,9 +177,14 @@ def _find_lengths(mask: Tensor, rows: int, aligned: bool) -> tuple[Tensor, Tenso
     zeros = torch.zeros_like(first)
     if not aligned:
         return cumulative_lengths((zeros, zeros + rows), (first, end), rows, keys)
-    begins = 0 if keys == rows else end.max() - rows
-    first_q, end_q = ((each - begins).clamp(0, rows) for each in (first, end))
+    begin = _first_place(end, rows, keys)
+    first_q, end_q = ((each - begin).clamp(0, rows) for each in (first, end))
     return cumulative_lengths((first_q, end_q), (first, end), rows, keys)
+
+
+def _first_place(end: Tensor, rows: int, keys: int) -> Tensor:
+    """Returns the place of query 0 among the keys, (1,): the last query is at the last key of all sequences."""
+    return torch.zeros_like(end[:1]) if keys == rows else end.amax(0, keepdim=True) - rows
 
 
 def _extent(mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -195,7 +232,7 @@ def attention_mask(
     Raises UsageError for masks that are neither causal, sliding windows nor padding at the ends of sequences.
     """
     causal, aligned = _check_functions(mask_function)
-    if cache_position is not None:  # transformers before 5
+    if cache_position is not None:  # in early releases of transformers 5
         q_length, q_offset, device = cache_position.shape[0], cache_position[0], cache_position.device
     stop = q_offset + q_length - kv_offset if causal and q_length is not None else kv_length
     mask = None if attention_mask is None else _section(attention_mask, kv_offset, kv_length)
@@ -217,11 +254,15 @@ def _check_functions(function: Callable[..., Any]) -> tuple[bool, bool]:
     for each in _parts(function):
         code = each.__code__
         causal, aligned = causal or code is CAUSAL, aligned or code is not BIDIRECTIONAL
-        if code is PACKED and torch.compiler.is_compiling():  # transformers looks at the numbers in eager mode only
-            numbers = each.__closure__[0].cell_contents
-            torch._assert_async((numbers == 0).all(), PACKED_SEQUENCES)
+        packed = code is PACKED or code in REMAPPED
+        if packed and torch.compiler.is_compiling():  # transformers looks at the positions in eager mode only
+            numbers = each.__closure__[-1].cell_contents  # of sequences, or positions
+            one_sequence = numbers.diff() == (0 if code is PACKED else 1)
+            torch._assert_async(one_sequence.all(), PACKED_SEQUENCES)
+        elif packed:
+            raise UsageError(PACKED_SEQUENCES)
         elif code is not CAUSAL and code is not BIDIRECTIONAL and code not in WINDOWS:
-            raise UsageError(PACKED_SEQUENCES if code is PACKED else OTHER_MASK.format(each.__qualname__))
+            raise UsageError(OTHER_MASK.format(each.__qualname__))
     return causal, aligned
 
 
@@ -230,8 +271,10 @@ def _parts(function: Any) -> Iterator[Any]:
     if function.__code__ is BOTH:
         for each in function.__closure__[0].cell_contents:
             yield from _parts(each)
-    else:
-        yield function
+        return
+    yield function
+    if function.__code__ in REMAPPED:
+        yield from _parts(function.__closure__[0].cell_contents)
 
 
 def _section(mask: Tensor, first: int, length: int) -> Tensor:

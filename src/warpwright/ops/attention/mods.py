@@ -26,7 +26,7 @@ from warpwright.ops.attention.plan import COUNTER, SETTING, setting
 from warpwright.ops.binding import Launch, Plan, geometry
 from warpwright.targets import kernels_of
 
-__all__ = ["Given", "check_target", "given_mods", "list_shape", "plan_lists", "plan_modified"]
+__all__ = ["Arrays", "Given", "check_target", "given_mods", "list_shape", "plan_lists", "plan_modified"]
 
 ARGUMENTS = {"score_mod": "score, batch, head, q, k", "mask_mod": "batch, head, q, k"}
 # Configurations with tiles of 128 queries: their consumers have registers left for the functions.
@@ -97,10 +97,11 @@ def _sinks(library: Library, q: View, heads: int, sinks: Any) -> View:
 
 
 class Arrays:
-    """The arrays that the functions of a call capture, of ``library`` and at ``place``."""
+    """The arrays that the functions of a call capture, of ``library`` and at ``place``, or anywhere for None."""
 
-    def __init__(self, library: Library, place: str) -> None:
+    def __init__(self, library: Library, place: str | None) -> None:
         self.library, self.place = library, place
+        self.captured: list[Any] = []
         self.views: list[View] = []
         self.types: list[Array] = []
         self._known: dict[int, At] = {}
@@ -169,7 +170,7 @@ class Arrays:
             raise UsageError(
                 f"attention: {role} captures {name}, an array without dimensions; expected a number: {name}.item()"
             )
-        if location(view) != self.place:
+        if self.place is not None and location(view) != self.place:
             raise UsageError(f"attention: {role} captures {name} on {location(view)}; expected it on {self.place}")
         if isinstance(view, DeviceArray) and geometry(view)[1] != dense_strides(view.shape, view.itemsize):
             raise UsageError(
@@ -179,6 +180,7 @@ class Arrays:
         boolean = view.dtype == np.bool_
         plain = _as_bytes(view) if boolean else view
         self._known[id(value)] = At(len(self.views))
+        self.captured.append(value)
         self.views.append(plain)
         self.types.append(Array(types.of_dtype(plain.dtype), view.size, tuple(view.shape[1:]), boolean))
         return self._known[id(value)]
