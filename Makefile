@@ -34,6 +34,7 @@ coverage: $(VENV)/.dev
 
 docs: $(VENV)/.docs
 	@$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going --conf-dir docs/site . build/site
+	@$(BIN)/python docs/site/playground.py build/site/playground.html
 	@echo "build/site/index.html"
 
 docs-serve: docs

@@ -15,6 +15,7 @@ from sphinx.application import Sphinx
 sys.path.insert(0, str(Path(__file__).parent))
 
 ROOT = Path(__file__).parents[2]
+PLAYGROUND = "`build/site/playground.html`"  # in a page of docs: the site has a link there
 LINK_OUTSIDE = re.compile(r"(?<!!)\[([^]]*)\]\(([^)#]+)(?:#[^)]*)?\)")
 
 project = "Warpwright"
@@ -57,5 +58,11 @@ def name_files_outside(app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = "".join(parts)
 
 
+def link_playground(app: Sphinx, page: str, source: list[str]) -> None:
+    """Turn the name of the playground's file into a link: docs/site/playground.py writes that file beside the pages."""
+    source[0] = source[0].replace(PLAYGROUND, '<a href="../playground.html">playground.html</a>')
+
+
 def setup(app: Sphinx) -> None:
     app.connect("source-read", name_files_outside)
+    app.connect("source-read", link_playground)

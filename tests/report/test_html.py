@@ -185,6 +185,6 @@ def test_the_timeline_zooms_and_a_click_on_a_wait_names_what_ended_it(page: str,
     assert found["followed"] == "TMA, CTA 1: load ab[0]"
     assert found["prologue"] == pytest.approx(timeline["windows"]["prologue"])
     assert found["all"] == found["whole"]
-    assert found["none"] == ["Nothing is selected."]
+    assert found["none"] == ["Click an operation. A wait shows which operation ended it."]
     assert found["range"].startswith("cycles 0 to ")
     assert found["roofline"] == 1

@@ -18,6 +18,7 @@ import click
 
 from warpwright import __version__
 from warpwright.cli import process
+from warpwright.cli.manual import manual
 from warpwright.errors import (
     KernelError,
     LimitReached,
@@ -35,6 +36,7 @@ COMMANDS = (
     "attention",
     "bench",
     "check",
+    "completion",
     "devices",
     "flow",
     "ladder",
@@ -104,7 +106,17 @@ def status_of(error: WarpwrightError) -> int:
     return USAGE if isinstance(error, (UsageError, PtxSyntaxError, KernelError)) else FINDING
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=manual(
+        "0 if the result is verified, 1 for a finding",
+        "warpwright check gemm --level 7 --size 256",
+        "warpwright profile attention --causal",
+        'eval "$(warpwright completion bash)"',
+        incomplete="for an incomplete verdict or output that could not be written",
+    ),
+)
 @click.version_option(__version__, prog_name="warpwright")
 def main() -> None:
     """Run, verify, check and profile asynchronous tensor-core kernels."""

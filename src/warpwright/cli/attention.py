@@ -11,6 +11,7 @@ import numpy as np
 
 from warpwright.cli.attention_runs import call_of
 from warpwright.cli.console import emit, json_option, progress, remark, show
+from warpwright.cli.manual import WRONG, manual
 from warpwright.cli.problems import SIZE_HELP, mask_of, problem_of, problem_options
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm120.plan import EARLIER, STEPS, Config, Piece, layout
@@ -31,7 +32,12 @@ COLUMNS = {
 }
 
 
-@click.command("attention")
+@click.command(
+    "attention",
+    epilog=manual(
+        WRONG, "warpwright attention --size 1x4x100x64 --causal", "warpwright attention --size 8x1024x128 --device h200"
+    ),
+)
 @click.option("--size", default="1x4x256x128", show_default=True, help=f"{SIZE_HELP}.")
 @problem_options()
 @click.option(
@@ -41,9 +47,9 @@ COLUMNS = {
 @click.option("--smem", is_flag=True, help="Only print the shared-memory budget of each sm_120a configuration.")
 @json_option
 def command(size: str, seed: int, device: str, smem: bool, as_json: bool, **options: Any) -> None:
-    """Run attention on random inputs and verify the result against float64.
+    """Run attention and verify the result.
 
-    Exit status: 0 if the result is verified, 1 if it is wrong, 2 for a usage error.
+    The inputs are random; the result is compared with float64.
     """
     if smem:
         _show_budgets(as_json)

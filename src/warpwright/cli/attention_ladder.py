@@ -14,6 +14,7 @@ from warpwright import cuda
 from warpwright.cli.attention_runs import attention_profile, inputs
 from warpwright.cli.console import emit, exit_unless, json_option, progress, show
 from warpwright.cli.launches import STEP_DEVICE
+from warpwright.cli.manual import WRONG, manual
 from warpwright.cli.problems import counted, is_number
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
@@ -36,7 +37,14 @@ WARNING = """\
   computed half of S²; its TFLOPS count all of S²."""
 
 
-@click.command("attention")
+@click.command(
+    "attention",
+    epilog=manual(
+        WRONG,
+        "warpwright ladder attention",
+        "warpwright ladder attention --size 512,1024 --steps v3,rows --device rtx5090",
+    ),
+)
 @click.option(
     "--size", default="1024", show_default=True, help="Queries and keys of a head, or a list: 512,1024,2048,4096."
 )
@@ -48,8 +56,9 @@ WARNING = """\
 @click.option("--device", default=STEP_DEVICE, show_default=True, help="One of `warpwright devices`.")
 @json_option
 def command(size: str, steps: str | None, causal: bool, rounds: int, device: str, as_json: bool) -> None:
-    """Run 32 heads of dimension 128 by the published kernel v3 and by each of the steps after it.
+    """Compare the steps of attention on consumer Blackwell.
 
+    32 heads of dimension 128 run by the published kernel v3 and by each of the steps after it.
     A virtual GPU predicts the times. A real one measures them: each result is verified against float64, then the steps,
     and torch's backends if torch is installed, run alternately from cold L2.
     """

@@ -13,6 +13,7 @@ from warpwright import cuda
 from warpwright.cli.attention_runs import inputs
 from warpwright.cli.console import device_option, emit, json_option, progress, remark, show
 from warpwright.cli.launches import parse_size, profile_each
+from warpwright.cli.manual import WRONG, manual
 from warpwright.cli.matmul_runs import matmul_profile
 from warpwright.cli.problems import SIZE_HELP, counted, problem_of, problem_options, summary_of
 from warpwright.gpu import Device
@@ -43,12 +44,28 @@ seed_option = click.option(
 )
 
 
-@click.group("bench")
+@click.group(
+    "bench",
+    epilog=manual(
+        WRONG,
+        "warpwright bench gemm --size 4096x512x8192",
+        "warpwright bench attention --size 1x16x4096x128 --device cuda",
+    ),
+)
 def command() -> None:
-    """Time a kernel: measured beside torch's on a real GPU, predicted on a virtual one."""
+    """Time a kernel.
+
+    The time is measured beside torch's on a real GPU, and predicted on a virtual one. The unit is µs.
+    """
 
 
-@command.command()
+@command.command(
+    epilog=manual(
+        WRONG,
+        "warpwright bench attention --size 1x16x4096x128 --causal",
+        "warpwright bench attention --device cuda --rounds 50",
+    )
+)
 @click.option("--size", help=f"{SIZE_HELP}; default {SIZE}, on a real GPU {REAL_SIZE}.")
 @problem_options()
 @rounds_option
@@ -56,7 +73,9 @@ def command() -> None:
 @device_option
 @json_option
 def attention(size: str | None, rounds: int, seed: int, device: str, as_json: bool, **options: Any) -> None:
-    """Time attention by each kernel that computes it; the first is the one that `warpwright.attention` chooses.
+    """Time attention by each kernel that computes it.
+
+    The first kernel is the one that `warpwright.attention` chooses.
 
     On a real GPU the kernels, and torch's backends if torch is installed, run alternately in random order, each launch
     from cold L2; the table has medians, quartiles and the clock of the SMs after a launch. Each result is first
@@ -72,14 +91,18 @@ def attention(size: str | None, rounds: int, seed: int, device: str, as_json: bo
     _report(rows, f"attention of {summary_of(problem)}, {counted(problem)}", target, rounds, as_json)
 
 
-@command.command()
+@command.command(
+    epilog=manual(
+        WRONG, "warpwright bench gemm --size 4096", "warpwright bench gemm --size 4096x512x8192 --device cuda"
+    )
+)
 @click.option("--size", default="4096", show_default=True, help="M = N = K, or MxNxK: 4096x512x8192.")
 @rounds_option
 @seed_option
 @device_option
 @json_option
 def gemm(size: str, rounds: int, seed: int, device: str, as_json: bool) -> None:
-    """Time a BF16 matmul by the kernel that `warpwright.matmul` chooses.
+    """Time a BF16 matmul by the kernel of `ww.matmul`.
 
     On a real GPU the result is first verified against float64. Then our kernel, and torch.matmul if torch is installed,
     run alternately in random order, each launch from cold L2; the table has medians, quartiles and the clock of the SMs

@@ -22,6 +22,7 @@ from warpwright.cli.launches import (
     parse_size,
     refuse_options,
 )
+from warpwright.cli.manual import manual
 from warpwright.cli.matmul_runs import operands
 from warpwright.cli.problems import PROBLEM_OPTIONS, problem_of
 from warpwright.gpu import Device
@@ -46,7 +47,16 @@ STATUS = {"clean": 0, "notes": 0, "findings": 1, "incomplete": 3}
 STOPPED = ("deadlock", "fault")  # rules after which there is no result
 
 
-@click.command("check")
+@click.command(
+    "check",
+    epilog=manual(
+        "0 if the verdict is clean or has notes only, 1 for findings or a wrong result",
+        "warpwright check gemm --level 7 --size 256",
+        "warpwright check attention --size 1x2x128x64 --explore 8",
+        "warpwright check saxpy.ptx --grid 4 --block 256 --arg 1000 --arg 2.0 --arg f32[1000] --arg f32[1000]",
+        incomplete="if it is incomplete: some code was not reached or is not modelled",
+    ),
+)
 @launch_options(size=SIZE, heads=HEADS)
 @click.option("--explore", type=click.IntRange(0), metavar="N", help="Run N more schedules, with seeds 1 to N.")
 @click.option(
@@ -69,10 +79,10 @@ STOPPED = ("deadlock", "fault")  # rules after which there is no result
 def command(
     what: str, off: tuple[str, ...], sarif: Path | None, html: Path | None, as_json: bool, **options: Any
 ) -> None:
-    """Check a kernel on a virtual GPU: races, deadlocks, broken protocols.
+    """Check a kernel for races, deadlocks and broken protocols.
 
-    Exit status: 0 clean or with notes only, 1 findings, 2 usage error, 3 incomplete: some code was not reached or is
-    not modelled.
+    The kernel runs on a virtual GPU. A PTX file needs --grid and an --arg for each parameter; a launch file (.toml)
+    has both.
     """
     with progress() as describe:
         describe(what)

@@ -8,16 +8,22 @@ import click
 
 from warpwright import cuda, targets
 from warpwright.cli.console import emit, json_option, show
+from warpwright.cli.manual import manual
 from warpwright.report.tables import table
 from warpwright.run.devices import resolve
 
 __all__ = ["command"]
 
 
-@click.command("devices")
+@click.command(
+    "devices", epilog=manual("0 if the devices are listed", "warpwright devices", "warpwright devices --json")
+)
 @json_option
 def command(as_json: bool) -> None:
-    """List the devices and their limits; with --json also the source of each figure."""
+    """List the devices and their limits.
+
+    With --json, each figure has its source.
+    """
     real = [_row(gpu.name, gpu.spec.name, gpu.spec) for gpu in cuda.devices()]
     rows = real + [_row(name, "virtual", spec) for name, spec in targets.DEVICES.items()]
     if as_json:

@@ -17,6 +17,7 @@ from rich.markup import escape
 from warpwright import targets
 from warpwright.cli import flow_runs
 from warpwright.cli.console import OutputFile, emit, json_option, progress, show
+from warpwright.cli.manual import WRONG, manual
 from warpwright.gpu import Device
 from warpwright.kernels import memory_flow
 from warpwright.lang.trace import Traced
@@ -47,13 +48,16 @@ FIELDS = ("source", "target", "how", "who", "idle", "nbytes", "costs", "latency"
 PREDICTED = ("device", "time_us", "cycles", "clock_mhz", "launch_us", "conflicts")
 
 
-@click.command("flow")
+@click.command("flow", epilog=manual(WRONG, "warpwright flow --ptx", "warpwright flow --svg flow.svg --device b200"))
 @click.option("--ptx", is_flag=True, help="Also print the PTX of the kernel.")
 @click.option("--svg", type=OutputFile(), help="Draw the flow to this file.")
 @click.option("--device", default=devices.DEFAULT, show_default=True, help="One of `warpwright devices`.")
 @json_option
 def command(ptx: bool, svg: Path | None, device: str, as_json: bool) -> None:
-    """Trace one tile: global → shared → tensor memory → registers → shared → global."""
+    """Trace one tile through every memory of an SM.
+
+    Global → shared → tensor memory → registers → shared → global, with the cycles of each step.
+    """
     traced, target = memory_flow.memory_flow.trace(), devices.device(device)
     steps = ptx_steps(traced.ptx)
     with progress() as describe:

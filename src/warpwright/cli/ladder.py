@@ -13,6 +13,7 @@ from warpwright import cuda
 from warpwright.cli import attention_ladder
 from warpwright.cli.console import OutputFile, device_option, emit, exit_unless, json_option, progress, show
 from warpwright.cli.ladder_table import Step, Steps, beside_published, level_tables, levels_of, notes_of, predict_levels
+from warpwright.cli.manual import WRONG, manual
 from warpwright.cli.problems import is_number
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
@@ -31,7 +32,18 @@ SIZE, REAL_SIZE = 1024, 4096
 MOST = 100  # numbers of a range
 
 
-@click.group("ladder", invoke_without_command=True, subcommand_metavar="[attention]")
+@click.group(
+    "ladder",
+    invoke_without_command=True,
+    subcommand_metavar="[attention]",
+    epilog=manual(
+        WRONG,
+        "warpwright ladder --size 256",
+        "warpwright ladder --levels 4-7 --size 4096 --fast",
+        "warpwright ladder --device cuda",
+        "warpwright ladder attention",
+    ),
+)
 @click.option("--levels", help="Levels to run: 2, 1-3 or 1,3 (default: all levels of the device).")
 @click.option("--stages", help="Stages of the ring of A and B, such as 2,4,8 (default: those of each level).")
 @click.option(
@@ -81,8 +93,9 @@ def command(
     device: str,
     as_json: bool,
 ) -> None:
-    """Multiply one pair of random BF16 matrices at each level of the GEMM ladder.
+    """Multiply by each level of the GEMM ladder.
 
+    The operands are one pair of random BF16 matrices, M = N = K.
     A virtual GPU predicts the time of each level and says why the level is faster than the one before; levels 1 to 9
     of Blackwell have the published rates beside them. On a real GPU the levels, and torch.matmul if torch is installed,
     run alternately, each launch from cold L2; medians are shown.

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rich.markup import escape
 
 from warpwright.cli.console import OutputFile, device_option, emit, exit_unless, json_option, progress, remark, show
+from warpwright.cli.manual import WRONG, manual
 from warpwright.errors import PrecisionWarning, UsageError
 from warpwright.gpu import Device
 from warpwright.ops.matmul.call import matmul
@@ -28,7 +29,14 @@ __all__ = ["command", "read_matrix"]
 Array = NDArray[Any]
 
 
-@click.command("matmul")
+@click.command(
+    "matmul",
+    epilog=manual(
+        WRONG,
+        "warpwright matmul A.npy B.npy -o D.npy",
+        "warpwright matmul A.npy B.npy -o D.npy --level 3 --device h200",
+    ),
+)
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=OutputFile(), help="File for the result (.npy).")
@@ -36,7 +44,10 @@ Array = NDArray[Any]
 @device_option
 @json_option
 def command(a: Path, b: Path, output: Path, level: int | None, device: str, as_json: bool) -> None:
-    """Multiply two matrices of .npy files: A (M × K) by B (K × N)."""
+    """Multiply two matrices of .npy files.
+
+    A is M × K, B is K × N. The result is verified against float64.
+    """
     target = devices.device(device)
     left, right = read_matrix(a), read_matrix(b)
     with progress() as describe, warnings.catch_warnings(record=True) as caught:

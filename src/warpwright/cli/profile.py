@@ -20,6 +20,7 @@ from warpwright.cli.launches import (
     parse_size,
     refuse_options,
 )
+from warpwright.cli.manual import manual
 from warpwright.cli.matmul_runs import matmul_profile
 from warpwright.cli.problems import PROBLEM_OPTIONS, problem_of
 from warpwright.report.account import account
@@ -40,7 +41,15 @@ __all__ = ["command"]
 SIZE, HEADS = "4096", "1x16x1024x128"
 
 
-@click.command("profile")
+@click.command(
+    "profile",
+    epilog=manual(
+        "0 if the time is predicted, 1 if the result was computed (--full) and is wrong or a kernel fails",
+        "warpwright profile gemm --level 7 --size 1024",
+        "warpwright profile attention --causal --html report.html",
+        "warpwright profile saxpy.ptx --grid 4 --block 256 --arg 1000 --arg 2.0 --arg f32[1000] --arg f32[1000]",
+    ),
+)
 @launch_options(size=SIZE, heads=HEADS)
 @click.option(
     "--fast/--full", default=True, show_default=True, help="Run one representative wave, or every CTA with data."
@@ -61,7 +70,11 @@ SIZE, HEADS = "4096", "1x16x1024x128"
 def command(
     what: str, fast: bool, trace: Path | None, html: Path | None, plot: Path | None, as_json: bool, **options: Any
 ) -> None:
-    """Predict the time of a kernel on a virtual GPU, and show where it goes."""
+    """Predict the time of a kernel, and show where it goes.
+
+    The kernel runs on a virtual GPU. Times are in µs and in cycles of the SM. A PTX file needs --grid and an --arg for
+    each parameter; a launch file (.toml) has both.
+    """
     if plot is not None:
         check_path(plot)
     with progress() as describe:

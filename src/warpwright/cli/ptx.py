@@ -9,6 +9,7 @@ import click
 from warpwright.cli.attention_runs import call_of
 from warpwright.cli.console import emit, json_option
 from warpwright.cli.launches import device_of, parse_size, refuse_options
+from warpwright.cli.manual import manual
 from warpwright.cli.matmul_runs import operands
 from warpwright.cli.problems import SIZE_HELP, parse_heads
 from warpwright.errors import UsageError
@@ -24,7 +25,14 @@ KERNELS = ("gemm", "attention", "memory_flow")
 SIZE, HEADS = "4096", "16x1024x128"
 
 
-@click.command("ptx")
+@click.command(
+    "ptx",
+    epilog=manual(
+        "0 if the PTX is printed",
+        "warpwright ptx gemm --level 3",
+        "warpwright ptx attention --size 16x1024x128 --device h200",
+    ),
+)
 @click.argument("kernel", metavar="gemm|attention|memory_flow")
 @click.option("--level", type=int, help="Of gemm: level of the ladder (default: the kernel that matmul chooses).")
 @click.option("--step", help="Of attention: step of `warpwright ladder attention`, such as v3, on the rtx5090.")
@@ -32,7 +40,10 @@ SIZE, HEADS = "4096", "16x1024x128"
 @click.option("--device", help=f"One of `warpwright devices` (default {devices.DEFAULT}).")
 @json_option
 def command(kernel: str, as_json: bool, **options: Any) -> None:
-    """Print the PTX of the kernel that a call launches, of several the first."""
+    """Print the PTX of the kernel that a call launches.
+
+    Of several kernels, the first one is printed.
+    """
     traced = trace(kernel, options)
     if as_json:
         facts = {"threads": traced.threads, "cluster": traced.cluster, "smem_bytes": traced.smem_bytes}

@@ -17,6 +17,7 @@ import click
 from warpwright import __version__
 from warpwright.cli.check import STATUS
 from warpwright.cli.console import OutputFile, remark, tell
+from warpwright.cli.manual import manual
 from warpwright.errors import UsageError
 from warpwright.report.html.program import program_page
 from warpwright.report.launches import kernel_rows, launch_lines, markdown_of
@@ -29,7 +30,17 @@ from warpwright.run.session import Session
 __all__ = ["command"]
 
 
-@click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(
+    "run",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog=manual(
+        "0 if the program ended with 0, 1 for findings, a fault of a kernel or a program that failed",
+        "warpwright run --device b200 --check --profile saxpy.cu",
+        "warpwright run --device h200 --check script.py",
+        "warpwright run --profile --html report.html ./program 1024",
+        incomplete="for an incomplete verdict",
+    ),
+)
 @click.option("--device", "name", default="b200", show_default=True, help="The virtual GPU.")
 @click.option("--check", is_flag=True, help="Look for races, deadlocks and broken protocols in each launch.")
 @click.option("--strict", is_flag=True, help="With --check, notes are findings.")
@@ -44,11 +55,10 @@ __all__ = ["command"]
 @click.argument("program")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(program: str, args: tuple[str, ...], **options: Any) -> None:
-    """Run a program on a virtual GPU: PROGRAM of CUDA C++ 13 that is linked with -cudart shared, a .cu file, which
-    nvcc compiles, or a .py script of Triton, CuTe DSL, cuda.core or CuPy.
+    """Run a program on a virtual GPU.
 
-    The report is on standard error. Exit status: 0 if the program ended with 0, 1 for findings, a fault of a kernel or
-    a program that failed, 2 for a usage error, 3 for an incomplete verdict.
+    PROGRAM is a program of CUDA C++ 13 that is linked with -cudart shared, a .cu file, which nvcc compiles, or a .py
+    script of Triton, CuTe DSL, cuda.core or CuPy. The report is on standard error.
     """
     try:
         re.compile(options["only"])

@@ -15,6 +15,7 @@ from warpwright import __version__, cuda, targets
 from warpwright.cli.console import OutputFile, device_option, emit, json_option, progress, remark, show
 from warpwright.cli.ladder import choose_steps, measure_levels
 from warpwright.cli.ladder_table import Steps, predict_levels
+from warpwright.cli.manual import manual
 from warpwright.cuda.driver import version
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
@@ -32,7 +33,16 @@ SHOWN = 3  # differing cases of a rule that are printed
 FACTS = ("name", "arch", "sms", "clock_mhz", "hbm_gbps", "l2_bytes")
 
 
-@click.command("selftest")
+@click.command(
+    "selftest",
+    epilog=manual(
+        "0 if every rule and kernel is right, 1 if one is not",
+        "warpwright selftest --device b200",
+        "warpwright selftest --device cuda -o report.json",
+        "warpwright selftest --compare report.json",
+        incomplete="if the board gave no answer to a probe",
+    ),
+)
 @device_option
 @click.option("-o", "--output", type=OutputFile(), help="Write the report, with all answers (.json).")
 @click.option(
@@ -42,12 +52,14 @@ FACTS = ("name", "arch", "sms", "clock_mhz", "hbm_gbps", "l2_bytes")
 )
 @json_option
 def command(device: str, output: Path | None, compare: Path | None, as_json: bool) -> None:
-    """Ask a board about each rule that its virtual GPU assumes, verify every kernel, and measure the GEMM ladder.
+    """Compare a board with its virtual GPU.
+
+    The command asks the board about each rule that its virtual GPU assumes, verifies every kernel, and measures the
+    GEMM ladder.
 
     On a real GPU the answers to all probes are compared with those of its virtual board, every shipped kernel with
     float64, and each level of the ladder is timed beside torch.matmul (cuBLAS) and beside its prediction. On a virtual
-    GPU a few cases of each probe run, and smaller problems. Exit status: 0 if every rule and kernel is right, 1 if one
-    is not, 3 if the board gave no answer to a probe.
+    GPU a few cases of each probe run, and smaller problems.
     """
     if compare is not None:
         report = _compared(rules.read_report(compare), device)

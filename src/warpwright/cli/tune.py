@@ -17,6 +17,7 @@ from rich.markup import escape
 from warpwright import cuda
 from warpwright.cli.console import emit, json_option, progress, remark, show
 from warpwright.cli.ladder import timing
+from warpwright.cli.manual import WRONG, manual
 from warpwright.cli.problems import is_number
 from warpwright.errors import UsageError
 from warpwright.kernels.gemm import sm90, sm100, sm120
@@ -34,7 +35,15 @@ DTYPES = {name: np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", "flo
 NOTHING = "nothing was tuned on this machine; warpwright tune 4096x4096x4096 measures a problem"
 
 
-@click.command("tune")
+@click.command(
+    "tune",
+    epilog=manual(
+        WRONG,
+        "warpwright tune 16x4096x4096 4096x4096x4096",
+        "warpwright tune --file shapes.txt --dtype float8_e4m3fn",
+        "warpwright tune --list",
+    ),
+)
 @click.argument("shapes", nargs=-1, metavar="[MxNxK]...")
 @click.option("--file", "file", type=click.Path(path_type=Path), help="More shapes, one a line; - is standard input.")
 @click.option(
@@ -55,7 +64,9 @@ def command(
     forget: bool,
     as_json: bool,
 ) -> None:
-    """Find the fastest GEMM configuration for problems M × N × K on this GPU, and store it.
+    """Store the fastest GEMM configuration of a problem.
+
+    The problems are M × N × K, on a real GPU.
 
     All candidates run alternately in random order, each launch from cold L2; their medians are compared, and every
     result is verified against float64. From then on `warpwright.matmul` takes the stored configuration for the problem,

@@ -16,7 +16,7 @@ Section = tuple[str, str, Html]  # anchor, title in the navigation, HTML
 
 
 def page(title: str, head: Html, sections: Sequence[Section], data: Mapping[str, Any], scripts: Sequence[str]) -> str:
-    """Returns the HTML file: a heading, a navigation, the sections, ``data`` for the ``scripts`` of this folder."""
+    """Returns the HTML file: a heading, a navigation, the sections, ``data`` for the ``scripts`` (texts)."""
     links = [element("a", name, href=f"#{anchor}") for anchor, name, _ in sections]
     parts = {
         "title": escape(title),
@@ -25,7 +25,7 @@ def page(title: str, head: Html, sections: Sequence[Section], data: Mapping[str,
         "navigation": element("nav", *links, aria_label="sections") if links[1:] else "",
         "sections": "".join(html for *_, html in sections),
         "data": json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/"),
-        "scripts": "\n".join(read(name) for name in scripts),
+        "scripts": "\n".join(scripts),
     }
     before, *rest = read("page.html").split("{{")
     return before + "".join(parts[name] + text for name, text in (each.split("}}", 1) for each in rest))

@@ -13,7 +13,7 @@ from warpwright.report.advice import Advice, advice
 from warpwright.report.findings import location_of
 from warpwright.report.format import base_name, clause, gain_text, headline, percent
 from warpwright.report.html.elements import Html, element, section, table
-from warpwright.report.html.page import Section, page
+from warpwright.report.html.page import Section, page, read
 from warpwright.report.html.sources import excerpt, listing
 from warpwright.report.html.timeline import timeline_data
 from warpwright.report.text import grid_row, time_row, usage_row
@@ -21,17 +21,17 @@ from warpwright.report.verdict import Verdict
 from warpwright.vgpu.timing import Profile, Region
 
 __all__ = [
-    "SCRIPTS",
     "how_text",
     "parts_bar",
     "parts_key",
     "profile_data",
     "profile_page",
     "profile_sections",
+    "scripts",
     "time_tiles",
+    "timeline_controls",
 ]
 
-SCRIPTS = ("timeline.js", "roofline.js")
 COLOURS = {
     "useful MMA": "multiply",
     "dropped MMA": "in-use",
@@ -70,12 +70,17 @@ def profile_page(profile: Profile, result: Verdict | None = None) -> str:
     if result is not None:
         errors = section("result", "The result, against float64", table([result.as_row()]))
         sections.append(("result", "Result", errors))
-    return page(title, head, sections, profile_data(profile), SCRIPTS)
+    return page(title, head, sections, profile_data(profile), scripts())
 
 
 def profile_data(profile: Profile) -> dict[str, Any]:
-    """Returns the data of the page for its `SCRIPTS`."""
+    """Returns the data of the page for its `scripts`."""
     return {"timeline": timeline_data(profile), "roofline": roofline_data(profile)}
+
+
+def scripts() -> list[str]:
+    """Returns the scripts of the page of a profile."""
+    return [read("timeline.js"), read("roofline.js")]
 
 
 def profile_sections(profile: Profile) -> Iterator[Section]:
@@ -153,8 +158,7 @@ def timeline_controls() -> Iterator[Html]:
     yield element("div", element("canvas", aria_hidden="true"), id="timeline", role="application", tabindex="0",
                   aria_label=f"Timeline of one cluster. {KEYS}", aria_describedby="details")  # fmt: skip
     yield Html('<div id="tip" hidden></div>')
-    yield element("div", element("p", "Click an operation. A wait shows which operation ended it."), id="details",
-                  aria_live="polite")  # fmt: skip
+    yield element("div", id="details", aria_live="polite")
     yield element("ul", *(element("li", swatch(name), text) for name, text in LEGEND), class_="key")
     yield element("p", KEYS, class_="quiet")
     link = element("a", "ui.perfetto.dev", href="https://ui.perfetto.dev", rel="noreferrer")

@@ -9,7 +9,7 @@ from warpwright.ptx.names import kernel_name
 from warpwright.report.format import headline
 from warpwright.report.html.elements import Html, element, section, table
 from warpwright.report.html.page import Section, page
-from warpwright.report.html.profile import SCRIPTS, profile_data, profile_sections, time_tiles
+from warpwright.report.html.profile import profile_data, profile_sections, scripts, time_tiles
 from warpwright.report.html.verdict import badge, verdict_parts
 from warpwright.report.launches import kernel_rows
 from warpwright.run.session import Launched
@@ -29,7 +29,7 @@ def program_page(title: str, launches: Sequence[Launched], longest: Profile | No
         head = section("longest", f"The longest launch: {headline(longest)}", time_tiles(longest))
         found += [("longest", "The longest launch", head), *profile_sections(longest)]
     return page(
-        title, element("h1", title), found, profile_data(longest) if longest else {}, SCRIPTS if longest else ()
+        title, element("h1", title), found, profile_data(longest) if longest else {}, scripts() if longest else ()
     )
 
 

@@ -1,10 +1,10 @@
 "use strict";
-// The timeline: lanes over cycles on a canvas. One object, `timeline`, has the view and the selection.
+// The timeline: lanes over cycles on a canvas. One object, `timeline`, has the view and the selection; `timeline.load`
+// shows other data.
 
 const timeline = (() => {
-  const data = JSON.parse(document.getElementById("data").textContent).timeline;
   const box = document.getElementById("timeline");
-  if (!box || !data || !data.lanes) return null;
+  if (!box) return null;
   const canvas = box.querySelector("canvas");
   const overview = document.querySelector("#overview canvas");
   const details = document.getElementById("details");
@@ -12,12 +12,18 @@ const timeline = (() => {
   const tip = document.getElementById("tip");
   const RULER = 24, LANE = 22, SLOT = 11, BARRIER = 9, GAP = 16;
   const HEIGHTS = { wait: 0.55 };
-  const [first, last] = data.windows.whole;
-  const view = { from: first, to: last };
+  const view = { from: 0, to: 0 };
+  let data = null, first = 0, last = 0;
   let selected = null;
   let paint = {};
 
-  layOut();
+  function load(next) {
+    data = next;
+    [first, last] = data.windows.whole;
+    Object.assign(view, { from: first, to: last });
+    layOut();
+    select(-1, 0);
+  }
 
   // Lay out lanes from top to bottom; operations of a lane that overlap get rows of their own.
   function layOut() {
@@ -274,7 +280,7 @@ const timeline = (() => {
 
   function select(lane, index, follow = false) {
     selected = lane < 0 ? null : { lane, index };
-    details.replaceChildren(...(selected ? describe(lane, index) : [paragraph("Nothing is selected.")]));
+    details.replaceChildren(...(selected ? describe(lane, index) : [paragraph("Click an operation. A wait shows which operation ended it.")]));
     if (selected && follow) reveal(data.lanes[lane], index);
     draw();
   }
@@ -453,8 +459,8 @@ const timeline = (() => {
   document.querySelectorAll("[data-zoom]").forEach((button) => {
     button.onclick = () => zoom(Number(button.dataset.zoom), focus());
   });
+  load(JSON.parse(document.getElementById("data").textContent).timeline);
   new ResizeObserver(draw).observe(box);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  draw();
-  return { data, view, select, position, zoom, selection: () => selected };
+  return { get data() { return data; }, load, view, select, position, zoom, selection: () => selected };
 })();
