@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.browser import answers, needs_browser
+from tests.report.browser import answers, needs_browser, tab_stops
 from tests.test_site import ROOT, TUTORIALS
 
 SITE = ROOT / "docs" / "site"
@@ -121,3 +121,14 @@ def test_a_choice_shows_another_verdict_code_and_timeline(page: str, tmp_path: P
     assert found["address"] == "#2.3" and "without full.wait" in found["titles"]
     assert {each["shown"] for each in found.values() if isinstance(each, dict)} == {3}
     assert found["names"] == 0 and not found["wide"]
+
+
+@needs_browser
+def test_tab_reaches_both_lists_the_code_and_the_timeline(page: str, tmp_path: Path) -> None:
+    file = tmp_path / "playground.html"
+    file.write_text(page, encoding="utf-8")
+    stops = tab_stops(file, 15, tmp_path)
+    assert all(stop["marked"] for stop in stops)
+    names = [stop["text"][:24] for stop in stops]
+    assert [stop["tag"] for stop in stops].count("SELECT") == 2
+    assert names.index("Warpwright") < names.index("whole run")

@@ -13,6 +13,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from tests.report.browser import needs_browser, tab_stops
+from tests.report.test_html import contrast
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 TUTORIALS = sorted(path for path in (DOCS / "tutorials").glob("*.md") if path.stem != "index")
@@ -54,17 +57,64 @@ def test_the_tutorials_include_every_example_and_only_functions_that_exist() -> 
     assert included == set((ROOT / "examples").glob("*.py"))
 
 
-@pytest.mark.skipif(
-    not all(map(find_spec, PACKAGES)), reason="the site needs the extra docs: pip install 'warpwright[docs]'"
-)
-def test_the_site_builds_without_a_warning_and_its_links_lead_to_anchors_of_its_own(tmp_path: Path) -> None:
-    command = ["-m", "sphinx", "-qW", "--keep-going", "-c", "docs/site", ".", str(tmp_path)]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site."""
+    if not all(map(find_spec, PACKAGES)):
+        pytest.skip("the site needs the extra docs: pip install 'warpwright[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    command = ["-m", "sphinx", "-qW", "--keep-going", "-c", "docs/site", ".", str(folder)]
     built = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True)
     assert not built.returncode, built.stderr
-    (tmp_path / "playground.html").write_text("")  # docs/site/playground.py writes it: tests/test_playground.py
-    pages = {path: Links(path) for path in tmp_path.rglob("*.html")}
+    (folder / "playground.html").write_text("")  # docs/site/playground.py writes it: tests/test_playground.py
+    return folder
+
+
+def test_the_links_of_the_site_lead_to_anchors_of_its_own(site: Path) -> None:
+    pages = {path: Links(path) for path in site.rglob("*.html")}
     assert len(pages) > 20
     assert [error for page in pages.values() for error in page.errors(pages)] == []
+
+
+@needs_browser
+def test_tab_goes_through_search_navigation_and_content(site: Path, tmp_path: Path) -> None:
+    stops = tab_stops(site / "docs" / "index.html", 36, tmp_path)
+    assert [stop["text"] for stop in stops if not stop["marked"]] == []  # the focus can be seen everywhere
+    assert stops[0]["text"] == "Skip to content" and stops[0]["link"].endswith("#furo-main-content")
+    names = [stop["text"] for stop in stops]
+    search, readme, glossary, code = (
+        names.index(each) for each in ("Search", "README", "Glossary", "Copy to clipboard")
+    )
+    assert search < readme < glossary < code < names.index("tutorials")
+
+
+def variables(css: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The colours of furo's style sheet on light and on dark screens."""
+    found = re.findall(r"--color-([\w-]+):\s*(#[0-9a-f]{3,6})[;}]", css)
+    light = dict(reversed(found))  # of each name, the first one
+    return light, light | dict(found)
+
+
+def full(colour: str) -> str:
+    return colour if len(colour) == 7 else "#" + "".join(2 * digit for digit in colour[1:])
+
+
+def test_the_colours_of_the_site_have_the_contrast_of_wcag_aa(site: Path) -> None:
+    texts = ("foreground-primary", "foreground-secondary", "foreground-muted", "brand-primary", "brand-content",
+             "brand-visited")  # fmt: skip
+    for scheme in variables((site / "_static" / "styles" / "furo.css").read_text(encoding="utf-8")):
+        for ground in ("background-primary", "background-secondary"):
+            low = {text: contrast(full(scheme[text]), full(scheme[ground])) for text in texts}
+            assert min(low.values()) >= 4.5, (ground, low)
+
+
+def test_the_colours_of_code_have_the_contrast_of_wcag_aa(site: Path) -> None:
+    css = (site / "_static" / "pygments.css").read_text(encoding="utf-8")
+    for start in ("", 'body[data-theme="dark"] '):
+        ground = re.search(rf"^{re.escape(start)}\.highlight {{ background: (#\w+)", css, re.MULTILINE)
+        colours = re.findall(rf"^{re.escape(start)}\.highlight \.\w+ {{ color: (#\w+)", css, re.MULTILINE)
+        assert ground and len(colours) > 40
+        assert {each for each in colours if contrast(full(each), full(ground[1])) < 4.5} == set()
 
 
 class Links(HTMLParser):

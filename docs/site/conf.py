@@ -32,6 +32,7 @@ suppress_warnings = [
 ]
 
 html_theme = "furo"
+pygments_dark_style = "a11y-dark"  # furo's own dark style has colours of less contrast than WCAG AA
 html_title = "Warpwright"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
