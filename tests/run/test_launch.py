@@ -187,6 +187,13 @@ def test_a_kernel_of_the_language_makes_its_tensor_maps_itself() -> None:
     assert (made.array is array, made.box, made.swizzle) == (True, (32, 8), 128)
 
 
+def test_an_array_of_a_tensor_map_that_no_copy_uses_becomes_one_too() -> None:
+    """As after a forgotten ``tma.load``, so that the launch tells of the wait that never ends."""
+    array = np.zeros((20, 64), np.float32)
+    (made,) = typed_arguments([("x", Map[f32])], {}, [array])
+    assert (made.array is array, made.box, made.swizzle) == (True, (4, 1), 0)
+
+
 def test_a_tensor_map_made_by_hand_stays() -> None:
     given = TensorMap(np.zeros((20, 64), np.float32), (4, 32))
     assert list(typed_arguments([("x", Map[f32])], USES, [given])) == [given]

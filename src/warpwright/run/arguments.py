@@ -24,6 +24,7 @@ from warpwright.types import Scalar
 __all__ = ["memory_arrays", "nbytes_of", "pass_arguments", "typed_arguments", "value_of"]
 
 TENSOR_MAP_BYTES = 128
+ROW_BYTES = 16  # of a box, at least
 POINTER_TYPES = ("u64", "b64", "s64")
 _EDITS: dict[type, str] = {list: ": np.array({x})", tuple: ": np.array({x})", bytes: ": np.frombuffer({x}, np.uint8)"}
 SHARING_WORK: Any = 100_000
@@ -153,7 +154,8 @@ def typed_arguments(
     """Yields the arguments of a kernel of the language, checked against its element types.
 
     An array for a tensor-map parameter becomes a tensor map, with the box and swizzle of the tile that the kernel
-    copies. ``params`` are (name, annotation); `pass_arguments` reports surplus arguments.
+    copies, or the least box if it copies none. ``params`` are (name, annotation); `pass_arguments` reports surplus
+    arguments.
 
     Raises UsageError for an array of another dtype.
     """
@@ -172,6 +174,8 @@ def typed_arguments(
                 f"argument {name!r} ({word}[{element.name}]) was given an array of {value.dtype}; "
                 f"expected {_astype(name, element.dtype) if element.dtype else f'{element.nbytes} bytes an element'}"
             )
+        if use is None and origin is Map and value.ndim:  # no copy uses the map: any box will do
+            use = MapUse((1,) * (value.ndim - 1) + (-(-ROW_BYTES // value.itemsize),), 0, element)
         yield TensorMap(value, use.box, swizzle=use.swizzle) if use else value
 
 
