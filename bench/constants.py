@@ -1,4 +1,4 @@
-"""The formulas from measurements of ``bench/micro.py`` on an H200 to the constants of ``warpwright.targets.timing``."""
+"""The formulas from measurements of ``bench/micro.py`` on an H200 to the constants of ``warpwright.targets.clocks``."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def _has(results: Results, formula: Callable[[Results], Any]) -> bool:
 
 
 def lines(results: Results) -> list[str]:
-    """Returns a line for each constant: the new value, the value in ``targets/timing.py``, the unit."""
+    """Returns a line for each constant: the new value, the value in ``targets/clocks.py``, the unit."""
     timing = targets.timing_of("h200")
     return [
         f"{name:<16} {_figures(value):>9}  (now {_figures(getattr(timing, name))})  {UNITS[name]}"

@@ -77,7 +77,7 @@ def main() -> None:
         if options.write:
             content = {**provenance(bench), "results": [found.as_dict() for found in results]}
             options.write.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print("\nconstants of targets/timing.py:")
+    print("\nconstants of targets/clocks.py:")
     print("\n".join(lines({found.name: found.value for found in results})))
 
 

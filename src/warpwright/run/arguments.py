@@ -174,8 +174,8 @@ def typed_arguments(
                 f"argument {name!r} ({word}[{element.name}]) was given an array of {value.dtype}; "
                 f"expected {_astype(name, element.dtype) if element.dtype else f'{element.nbytes} bytes an element'}"
             )
-        if use is None and origin is Map and value.ndim:  # no copy uses the map: any box will do
-            use = MapUse((1,) * (value.ndim - 1) + (-(-ROW_BYTES // value.itemsize),), 0, element)
+        if use is None and origin is Map and value.shape:  # no copy uses the map: any box will do
+            use = MapUse((1,) * (len(value.shape) - 1) + (-(-ROW_BYTES // value.itemsize),), 0, element)
         yield TensorMap(value, use.box, swizzle=use.swizzle) if use else value
 
 

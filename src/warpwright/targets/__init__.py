@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from warpwright.errors import UsageError
 from warpwright.targets.archs import ARCHS, FAMILIES, Arch, kernels_of, runs
+from warpwright.targets.clocks import TIMINGS
 from warpwright.targets.devices import DEVICES, Device, nearest
-from warpwright.targets.timing import TIMINGS, Timing
+from warpwright.targets.timing import Timing
 
 __all__ = [
     "ARCHS",

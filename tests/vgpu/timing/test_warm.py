@@ -14,7 +14,7 @@ from tests.vgpu.timing.test_cache import visit
 from warpwright.kernels import memory_flow
 from warpwright.lang import Global, ctaid, f32, kernel, tid
 from warpwright.targets import device, timing_of
-from warpwright.targets.timing import TIMINGS
+from warpwright.targets.clocks import TIMINGS
 from warpwright.vgpu.timing.cache import Visit, footprint, look_up_again
 
 H200, MIB = timing_of("h200"), 1 << 20

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
 from warpwright.errors import Deadlock
-from warpwright.targets.timing import TIMINGS
+from warpwright.targets.clocks import TIMINGS
 from warpwright.vgpu.machine import waits
 from warpwright.vgpu.machine.blas import one_blas_thread
 from warpwright.vgpu.machine.cluster import Cluster

@@ -18,7 +18,7 @@ ROW_BYTES = 128
 CONTROL_BYTES = 1024  # mbarriers, and room to align the stages
 SUM_BYTES = 4
 L2_PROMOTION = 256
-# Of the estimate, by the constants of `targets.timing`: cycles of an mma at least; bytes a cycle from L2 to an SM, and
+# Of the estimate, by the constants of `targets.clocks`: cycles of an mma at least; bytes a cycle from L2 to an SM, and
 # of shared memory; cycles of the epilogue for an element
 MMA_LEAST, SM_BYTES, SMEM_BYTES, STORE = 44.0, 60.0, 128.0, 0.06
 MHZ, HBM_BYTES = 1850.0, 6.5e6  # a microsecond
