@@ -20,7 +20,7 @@ from warpwright.vgpu.engines import copy
 LOAD = "cp.async.bulk.tensor.{}d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
 STORE = "cp.async.bulk.tensor.{}d.global.shared::cta.im2col_no_offs.bulk_group"
 ADD = "cp.reduce.async.bulk.tensor.{}d.global.shared::cta.add.im2col_no_offs.bulk_group"
-MARGIN = 40  # of the padded array: more than corners, offsets and channels reach
+MARGIN = 40  # channels of the padded array beside those of the image: more than a copy reaches
 
 
 class Case:
@@ -47,10 +47,11 @@ class Case:
     def pixels(self, fill: float = 0) -> NDArray[Any]:
         """Returns the pixels and channels that a load finds."""
         array, (channels, _) = self.tensor.array, self.tensor.box
-        shifted = self.places + np.array([0, *self.offsets])
-        ends = [(0, self.tensor.box[1] + 1)] + [(MARGIN, MARGIN)] * (array.ndim - 1)
+        images, pixels = self.places[:, 0], self.places[:, 1:] + np.array(self.offsets)
+        margin = max(0, -int(pixels.min()), int((pixels - array.shape[1:-1]).max()) + 1)
+        ends = [(0, self.tensor.box[1] + 1), *[(margin, margin)] * (array.ndim - 2), (MARGIN, MARGIN)]
         padded = np.pad(array, ends, constant_values=fill)
-        index = tuple(np.minimum(shifted[:, 0], len(array))), *(shifted[:, 1:] + MARGIN).T
+        index = tuple(np.minimum(images, len(array))), *(pixels + margin).T
         return padded[index][:, MARGIN + self.channel : MARGIN + self.channel + channels]
 
     def bytes_at(self, at: int) -> NDArray[np.int64]:
