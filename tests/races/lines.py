@@ -28,7 +28,7 @@ __all__ = ["has_right_lines"]
 
 Ints = NDArray[np.int64]
 SAMPLED = 200  # pairs of two instructions: the first ones, and about as many of the others
-OF_WARPS = 4000  # of two warps
+OF_WARPS = 1000  # of two warps
 NEXT = 8  # bytes from an mbarrier to the next
 _ENGINES = (
     *("tcgen05.mma", "tcgen05.cp", "tcgen05.shift", "wgmma.mma_async", "cp.async.bulk", "cp.reduce.async.bulk"),
