@@ -4,7 +4,7 @@ VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-foreign check coverage docs docs-serve format bench clean
+.PHONY: demo test test-foreign test-site check coverage docs docs-serve format bench clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/warpwright flow
@@ -19,6 +19,9 @@ test: $(VENV)/.dev
 
 test-foreign: $(VENV)/.foreign
 	@$(BIN)/python -m pytest -n 2 tests/programs
+
+test-site: $(VENV)/.dev $(VENV)/.docs
+	@$(BIN)/python -m pytest tests/test_site.py
 
 check: $(VENV)/.dev
 	@$(BIN)/ruff format --check --quiet .

@@ -95,12 +95,13 @@ _HOMES = {
 }
 
 
-def _display(function: str) -> Callable[[Any], Any]:
-    """Returns a function of `report.html.notebook`, which is imported at its first call."""
-    return lambda result: getattr(import_module("warpwright.report.html.notebook"), function)(result)
+def _display(module: str, function: str) -> Callable[..., Any]:
+    """Returns a function of a module of `report`, which is imported at its first call."""
+    return lambda *args: getattr(import_module(f"warpwright.report.{module}"), function)(*args)
 
 
-display.FUNCTIONS.update(html=_display("cell_html"), show=_display("show_report"))
+display.FUNCTIONS.update(html=_display("html.notebook", "cell_html"), show=_display("html.notebook", "show_report"))
+display.FUNCTIONS.update(progress=_display("progress", "show_bar"))
 
 
 def __getattr__(name: str) -> Any:

@@ -1,13 +1,15 @@
-"""How a notebook shows the results of this package. The prelude enters the functions, which stand above the results."""
+"""How a notebook and a terminal show results and progress. The prelude enters the functions, which stand above."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-__all__ = ["FUNCTIONS", "html_of", "show"]
+__all__ = ["FUNCTIONS", "html_of", "in_notebook", "progress", "show"]
 
-FUNCTIONS: dict[str, Callable[[Any], Any]] = {}  # "html" and "show", of a result
+FUNCTIONS: dict[str, Callable[..., Any]] = {}  # "html" and "show" of a result; "progress" of work
 
 
 def html_of(result: Any) -> str:
@@ -18,3 +20,18 @@ def html_of(result: Any) -> str:
 def show(result: Any) -> Any:
     """Opens the report of a result in a browser, or returns it for the output of a cell."""
     return FUNCTIONS["show"](result)
+
+
+def progress(text: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
+    """Shows the progress of work that takes more than a second; the function of the context takes the number of steps
+    done. Nothing is shown if neither a terminal nor a notebook would show it."""
+    if in_notebook() or sys.stderr.isatty():
+        shown: AbstractContextManager[Callable[[int], None]] = FUNCTIONS["progress"](text, total)
+        return shown
+    return nullcontext(lambda done: None)
+
+
+def in_notebook() -> bool:
+    """Returns whether this process is the kernel of a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel")

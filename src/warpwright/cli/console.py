@@ -12,18 +12,10 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress, SpinnerColumn
 
 from warpwright.report.output import try_file
+from warpwright.report.progress import columns, show_above
 from warpwright.run import devices
 
 __all__ = ["OutputFile", "device_option", "emit", "exit_unless", "json_option", "progress", "remark", "show", "tell"]
@@ -79,16 +71,14 @@ def progress(total: int = 1) -> Iterator[Callable[[str], None]]:
     """Show progress on a terminal, of several steps a bar with the time left; call the yielded function with the
     description of each step."""
     console = Console(stderr=True)
-    columns: list[ProgressColumn] = [SpinnerColumn(), TextColumn("{task.description}")]
-    if total > 1:
-        columns += [BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()]
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
-        task = shown.add_task("", total=total)
+    bars = Progress(SpinnerColumn(), *(columns() if total > 1 else columns()[:1]), console=console)
+    with show_above(bars) if console.is_terminal else contextlib.nullcontext():
+        task = bars.add_task("", total=total)
         step = 0
 
         def describe(text: str) -> None:
             nonlocal step
-            shown.update(task, description=escape(text), completed=step)
+            bars.update(task, description=escape(text), completed=step)
             step += 1
 
         yield describe

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from warpwright import display
+
 __all__ = ["SECONDS", "Exploration"]
 
 SECONDS = 60.0  # after which no further schedule starts
@@ -29,11 +31,13 @@ class Exploration:
     def __iter__(self) -> Iterator[int]:
         """Yields the seeds of the schedules to run."""
         end = time.monotonic() + SECONDS
-        for ran, seed in enumerate(self.seeds[1:]):
-            if reason := self._reason(ran, time.monotonic() > end):
-                self.unexplored = (reason,)
-                break
-            yield seed
+        with display.progress("schedules", len(self.seeds)) as show:
+            for ran, seed in enumerate(self.seeds[1:]):
+                show(ran)
+                if reason := self._reason(ran, time.monotonic() > end):
+                    self.unexplored = (reason,)
+                    break
+                yield seed
         yield self.seeds[0]
 
     def _reason(self, ran: int, late: bool) -> str:

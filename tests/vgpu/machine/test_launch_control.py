@@ -176,6 +176,7 @@ def test_every_cluster_is_started_or_taken_over_once(total, places, choices) -> 
         elif running:
             pending.ended(running.pop(0))
     assert sorted(seen) == list(range(total))
+    assert pending.done == total
 
 
 def test_no_more_clusters_than_places_run_at_a_time() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import webbrowser
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from warpwright.display import in_notebook
 from warpwright.errors import UsageError
 from warpwright.gpu import LaunchResult
 from warpwright.ptx.names import kernel_name
@@ -111,7 +111,7 @@ def show_report(profile: Profile) -> Frame | Path:
     Raises UsageError if no browser opens.
     """
     page = profile_page(profile)
-    if _in_notebook():
+    if in_notebook():
         return Frame(page)
     with tempfile.NamedTemporaryFile("w", suffix=".html", prefix="warpwright-", delete=False, encoding="utf-8") as file:
         file.write(page)
@@ -119,9 +119,3 @@ def show_report(profile: Profile) -> Frame | Path:
     if not webbrowser.open(path.as_uri()):
         raise UsageError(f"no browser opened {path}; open that file in a browser, or copy it to a machine that has one")
     return path
-
-
-def _in_notebook() -> bool:
-    """Returns whether this process is the kernel of a notebook."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return hasattr(shell, "kernel")

@@ -109,7 +109,7 @@ def how_text(profile: Profile) -> str:
     x, y, z = profile.grid
     threads = profile.block[0] * profile.block[1] * profile.block[2]
     ran = ("one representative wave ran" if profile.fast else "every CTA ran") + ("; warm loop" if profile.warm else "")
-    return f"{x * y * z:,} CTAs of {threads} threads; {ran} on the virtual GPU"
+    return f"{x * y * z:,} CTA{'s' * (x * y * z > 1)} of {threads} threads; {ran} on the virtual GPU"
 
 
 def time_tiles(profile: Profile) -> Html:

@@ -29,6 +29,7 @@ class Pending:
         self.lock = threading.Lock()
         self.busy: set[int] = set()
         self.cancelled: set[int] = set()
+        self.complete = 0
         self.following: dict[int, int] = {}
 
     def __iter__(self) -> Pending:
@@ -61,3 +62,9 @@ class Pending:
         """Free the place of cluster ``number``, which is done."""
         with self.lock:
             self.busy.discard(number % self.places)
+            self.complete += 1
+
+    @property
+    def done(self) -> int:
+        """Clusters that have ended, or that never start because others did their work."""
+        return self.complete + len(self.cancelled)

@@ -12,9 +12,11 @@ import hashlib
 import os
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
+from warpwright import display
 from warpwright.errors import Deadlock
 from warpwright.targets.clocks import TIMINGS
 from warpwright.vgpu.machine import waits
@@ -38,12 +40,12 @@ _NAP = 0.0005  # seconds that a worker whose clusters changed nothing leaves the
 class _Run:
     """What the workers of one launch share.
 
-    ``generation`` counts changes; ``still``: for every worker, the generation in which a whole round of its clusters
-    changed nothing.
+    ``show`` takes the number of clusters that have ended; ``generation`` counts changes; ``still``: for every worker,
+    the generation in which a whole round of its clusters changed nothing.
     """
 
-    def __init__(self, launch: Launch, workers: int) -> None:
-        self.launch = launch
+    def __init__(self, launch: Launch, workers: int, show: Callable[[int], None]) -> None:
+        self.launch, self.show = launch, show
         x, y, z = launch.clusters
         numbers = launch.numbers
         self.lock = threading.Lock()
@@ -154,6 +156,7 @@ class _Run:
                 unfinished.append(cluster)
         if len(unfinished) < len(resident):
             self.changed()
+            self.show(self.numbers.done)
         return unfinished
 
 
@@ -239,18 +242,23 @@ class _Progress:
 def run_clusters(launch: Launch) -> None:
     """Run every cluster of a launch. Raises the error of the lowest cluster with an error."""
     workers = 1 if launch.by_turns else max(1, min(os.cpu_count() or 1, len(launch.numbers)))
-    run = _Run(launch, workers)
+    shown = display.progress(f"{launch.name}: clusters", len(launch.numbers))
+    with shown as show, one_blas_thread():
+        _run_on(workers, _Run(launch, workers, show))
+
+
+def _run_on(workers: int, run: _Run) -> None:
+    """Run the clusters on as many threads."""
     try:
-        with one_blas_thread():
-            if workers == 1:
-                run.work(0)
-            else:
-                with ThreadPoolExecutor(workers) as pool:
-                    try:
-                        for future in [pool.submit(run.work, worker) for worker in range(workers)]:
-                            future.result()
-                    finally:
-                        launch.stopped = True  # workers that still run, if this thread was interrupted
+        if workers == 1:
+            run.work(0)
+        else:
+            with ThreadPoolExecutor(workers) as pool:
+                try:
+                    for future in [pool.submit(run.work, worker) for worker in range(workers)]:
+                        future.result()
+                finally:
+                    run.launch.stopped = True  # workers that still run, if this thread was interrupted
     finally:
         for cluster in run.clusters:
             cluster.close()

@@ -15,6 +15,7 @@ from math import ceil
 from random import Random
 from typing import Any
 
+from warpwright import display
 from warpwright.errors import LaunchError
 from warpwright.targets import Timing
 from warpwright.vgpu.timing.journal import Journal
@@ -25,6 +26,7 @@ from warpwright.vgpu.timing.units import Barrier, Memory, Units
 __all__ = ["LATE", "SOON", "Cause", "Replay"]
 
 SOON = 8.0  # cycles that a warp may reserve issue slots ahead without an event of its own
+EVENTS = 20_000  # between two looks at how far the replay is
 LATE = 0.5  # cycles that a warp may continue before the last of its slots
 
 
@@ -45,7 +47,7 @@ class Replay:
         self.queue = deque(works)
         self.started = min(layout.together, len(works))
         self.events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self.count = 0
+        self.count = self.ended = 0
         self.outcome = Outcome([], [], self.units)
         self.chance = Random(0)  # the same for every replay
         self.running: dict[Run, None] = {}
@@ -56,17 +58,27 @@ class Replay:
         heapq.heappush(self.events, (time, self.count, what, args))
 
     def run(self) -> Outcome:
+        steps = sum(work.program.length for work in self.queue)
         for slot in range(min(self.layout.together, len(self.queue))):
             self.start_cluster(0.0, slot, self.queue.popleft())
+        with display.progress("replay: steps", steps) as show:
+            while self.events:
+                self.pass_events(EVENTS)
+                show(self.ended + sum(warp.at for run in self.running for warp in run.warps))
+        if self.running:
+            raise LaunchError(self.describe_deadlock())
+        return self.outcome
+
+    def pass_events(self, count: int) -> None:
+        """Let the next ``count`` events happen, in order of time, or all that are left."""
         events = self.events
-        while events:
+        for _ in range(count):
             time, _, what, args = heapq.heappop(events)
             what(time, *args)
             if not events and self.running:
                 self.pass_lapped(time)
-        if self.running:
-            raise LaunchError(self.describe_deadlock())
-        return self.outcome
+            if not events:
+                return
 
     def pass_lapped(self, now: float) -> None:
         """Resume warps whose phase has ended and of whose barrier the next phase has ended, too, when nothing else can
@@ -163,6 +175,7 @@ class Replay:
 
     def end_cluster(self, now: float, run: Run) -> None:
         del self.running[run]
+        self.ended += run.work.program.length
         run.warps.clear()  # a warp refers to its run
         self.outcome.ends.append(now)
         if run.first:
