@@ -44,7 +44,7 @@ from warpwright.vgpu.checks.missing import (
 )
 from warpwright.vgpu.checks.order.access_kinds import CTA
 from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, NamedBarriers, Operation, RemoteArrival, Whole
-from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes
+from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, mask_of
 from warpwright.vgpu.checks.order.contexts import Contexts
 from warpwright.vgpu.checks.order.flags import Flags
 from warpwright.vgpu.checks.order.locks import Locks
@@ -60,8 +60,8 @@ from warpwright.vgpu.machine.cluster import Cluster
 from warpwright.vgpu.machine.warpgroup import WARPS
 
 __all__ = [
-    "BAR", "LOADS", "MEANINGS", "PROXY", "READ", "STORES", "SYNC", "WAIT_LOADS", "WAIT_STORES", "WRITTEN",
-    "Knowledge", "compiled_meanings", "meaning",
+    "BAR", "COPIES", "LOADS", "MEANINGS", "MULTIPLIES", "PROXY", "READ", "STORES", "SYNC", "WAIT_LOADS", "WAIT_STORES",
+    "WRITTEN", "Knowledge", "compiled_meanings", "meaning",
 ]  # fmt: skip
 
 _MEETINGS = 64  # of a warp that are remembered
@@ -70,11 +70,13 @@ _MEETINGS = 64  # of a warp that are remembered
 Meaning = Callable[["Knowledge", Row], None]
 MEANINGS: dict[str, Meaning] = {}
 READ, WRITTEN, SYNC, WAIT_LOADS, WAIT_STORES, LOADS, STORES, BAR, PROXY = range(1, 10)  # those that `rows.ll` has
+MULTIPLIES, COPIES = -1, -2
 _COMPILED: dict[str, int] = {}
 
 
 def meaning(*names: str, compiled: int = 0) -> Callable[[Meaning], Meaning]:
-    """Register the function for rows of these instructions, and the compiled meaning that does the same for most."""
+    """Register the function for rows of these instructions, and the compiled meaning that does the same for most.
+    A number below 0 compiles nothing: consecutive rows of this meaning, of the same lanes, are one row."""
 
     def register(function: Meaning) -> Meaning:
         MEANINGS.update(dict.fromkeys(names, function))
@@ -92,7 +94,8 @@ def compiled_meanings(facts: Facts) -> NDArray[np.int8]:
     found = [_COMPILED.get(inst.name, 0) for inst in insts]
     for at, meaning in enumerate(found):
         wide = meaning == PROXY and (more or not insts[at]["space"].startswith("shared"))
-        found[at] = 0 if wide or facts.strong[at] or at in facts.doubted else meaning
+        local = meaning == COPIES and facts.globals.kinds[at] is None  # its rows settle contexts, one by one
+        found[at] = 0 if wide or local or facts.strong[at] or at in facts.doubted else meaning
     return np.array(found, np.int8)
 
 
@@ -152,7 +155,9 @@ class Knowledge:
         self.unmet: dict[int, set[Mbarrier]] = defaultdict(set)  # by warp: for which it waited since its last meeting
         self.loaded: set[int] = set()  # warps that have read shared memory since then
         self.meetings: dict[int, deque[tuple[Lanes, Lanes]]] = defaultdict(lambda: deque(maxlen=_MEETINGS))  # by warp
-        self.uncommitted: dict[int, set[Mbarrier]] = defaultdict(set)  # by warp: the same since its last commit
+        self.uncommitted: dict[int, dict[Mbarrier, int]] = defaultdict(
+            dict
+        )  # by warp: since its last commit, with lanes
         self.remote_uses: dict[tuple[int, int, int], int] = {}  # by CTA used, instruction, lane: the lane's clock
         self.entered: set[tuple[int, int]] = set()  # lane and CTA: the lane knows that the CTA has started
 
@@ -207,8 +212,9 @@ class Knowledge:
         self.loaded.discard(row.warp)
         self.meetings[row.warp].append((row.lanes, clocks))
         for mbarrier in waits:
-            for lane in row.lanes[mbarrier.saw[row.lanes] >= 0].tolist():
-                mbarrier.witness(lane, row.lanes, clocks)
+            lanes = row.lanes[mbarrier.saw[row.lanes] >= 0]
+            if len(lanes):
+                mbarrier.witness(row.warp, mask_of(lanes)[1], row.lanes, clocks)
         self.clocks.tick(row.lanes)
 
     def warpgroup(self, warp: int) -> range:
@@ -278,16 +284,14 @@ class Knowledge:
     def _witness_waits(self, mbarrier: Mbarrier, committer: int, knows: NDArray[np.uint32]) -> None:
         """A commit arrives: the phase that it ends is later than every wait that its thread knew of at the commit."""
         mbarrier.commit(knows)
-        waits, first = self.uncommitted[committer // 32], committer - committer % 32
-        column, value = np.array([mbarrier.column]), np.array([mbarrier.phase + 1])
-        for other in list(waits):
-            lanes = first + (other.saw[first : first + 32] >= 0).nonzero()[0]
-            known = knows[lanes] >= other.waited[lanes]
-            known[~known] = [other.is_witnessed(lane, knows) for lane in lanes[~known].tolist()]
-            for lane in lanes[known].tolist():
-                other.witness(lane, column, value)
-            if np.count_nonzero(known) == len(lanes):
-                waits.remove(other)
+        warp, column, value = committer // 32, np.array([mbarrier.column]), np.array([mbarrier.phase + 1])
+        waits = self.uncommitted[warp]
+        for other, mask in list(waits.items()):
+            known = other.known_waits(warp, mask, knows)
+            if known:
+                other.witness(warp, known, column, value)
+            if known == mask:
+                del waits[other]
 
     def check_arrival(self, mbarrier: Mbarrier, knows: NDArray[np.uint32], arrival: Arrival) -> None:
         """An arrival counts for the open phase: its thread must know that the phase before has ended."""

@@ -68,7 +68,8 @@ def _follow_turns(
 
 class _BlockRows:
     """The rows of a block. ``places`` and ``packed``: by row, the number of its table of places, and of operands;
-    ``ends``: the end of the run of compiled meanings that the row is in, or its own number; ``readers``: its warp if
+    ``ends``: the end of the run of compiled meanings that the row is in, or its own number; ``joined``: the end of the
+    rows that are one with it; ``readers``: its warp if
     its meaning is a compiled read, else -1. ``exits``: by turn, whether threads may have exited since the last one."""
 
     def __init__(self, known: Knowledge, block: Block) -> None:
@@ -76,10 +77,12 @@ class _BlockRows:
         first, second, a, b = block.heads.T
         words = first & 0xFFFF_FFFF, first >> 32, second >> 36, second & 0xFFFF_FFFF, a, b
         self.words = [column.tolist() for column in words]  # of `Row`
+        self.operands = self.words[4]
         self.warps, tables = self.words[1], second >> 32 & 15
         self.tables, self.repeats = tables.tolist(), _equal_before(block.heads).tolist()
         self.places, self.packed = (_counts_before(tables > count).tolist() for count in (0, 1))
         self.ends = _run_ends(block.heads, known.compiled).tolist()
+        self.joined = _joined_ends(block.heads, known.compiled).tolist()
         self.readers = np.where(known.compiled[words[0]] == READ, words[1], -1).tolist()
         self.exits: list[bool] = [True, *(_differ(block.live) | _differ(block.running)).tolist()]
         self.rows, self.live = _with_cells(known, block.heads), np.ascontiguousarray(block.live)
@@ -109,10 +112,13 @@ class _BlockRows:
                 at, known.at, last = at + done, known.at + done, None
                 if at == end:
                     continue
-            row = self._row(at)
+            end = min(self.joined[at], stop)
+            row = self._row(end - 1)
+            if end > at + 1:
+                row.a = sum(self.operands[at:end])
             if last is None or not self.repeats[at] or not _polls(known, row, last):
                 apply_row(known, row)
-            at, known.at, last = at + 1, known.at + 1, row
+            at, known.at, last = end, known.at + end - at, row
 
     def _follow_run(self, at: int, end: int) -> int:
         """Follow a run of compiled rows. Returns how many are done; the next one has a finding, or room is missing."""
@@ -205,6 +211,17 @@ def _run_ends(heads: Rows, compiled: NDArray[np.int8]) -> Rows:
     breaks[1:-1] = ~chosen[1:] | ~chosen[:-1]
     ends = np.flatnonzero(breaks)
     found: Rows = np.where(chosen, ends[np.searchsorted(ends, numbers, side="right")], numbers)
+    return found
+
+
+def _joined_ends(heads: Rows, compiled: NDArray[np.int8]) -> Rows:
+    """Returns for each row the end of the rows from it on that are one: they issue operations of the same engine by the
+    same lanes."""
+    meanings = compiled[heads[:, 0] & 0xFFFF_FFFF]
+    alike = (meanings[1:] < 0) & (meanings[1:] == meanings[:-1]) & (heads[1:, 1] >> 32 == 0)
+    alike &= (heads[1:, 0] >> 32 == heads[:-1, 0] >> 32) & (heads[1:, 1] == heads[:-1, 1])
+    ends = np.append(np.flatnonzero(~alike) + 1, len(heads))
+    found: Rows = ends[np.searchsorted(ends, np.arange(len(heads)), side="right")]
     return found
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpwright.vgpu.checks.knowledge import Knowledge, meaning
+from warpwright.vgpu.checks.knowledge import COPIES, Knowledge, meaning
 from warpwright.vgpu.checks.lifetime import check_entry
 from warpwright.vgpu.checks.memory.accesses import ENGINE, NEVER, WRITE, Repeated
 from warpwright.vgpu.checks.memory.cells import Cells
 from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
 from warpwright.vgpu.checks.missing import UNWRITTEN
-from warpwright.vgpu.checks.order.clocks import GENERIC
+from warpwright.vgpu.checks.order.clocks import GENERIC, Clock
 from warpwright.vgpu.checks.row import Row
 from warpwright.vgpu.checks.rules import EVIDENCE
 from warpwright.vgpu.engines.op import Op
@@ -21,6 +21,7 @@ __all__: list[str] = []
 @meaning(
     "cp.async.bulk", "cp.async.bulk.tensor", "cp.reduce.async.bulk", "cp.reduce.async.bulk.tensor", "st.async",
     "red.async", "clusterlaunchcontrol.try_cancel.async",
+    compiled=COPIES,
 )  # fmt: skip
 def copy(known: Knowledge, row: Row) -> None:
     """The copy's writes are over with the phase that its bytes belong to; so are its reads if it is between two CTAs,
@@ -30,17 +31,18 @@ def copy(known: Knowledge, row: Row) -> None:
         lane = known.lane(op)
         reads = [_read(known, op, lane, cells) for cells in known.footprints.reads(op)]
         writes = [_write(known, op, lane, cells) for cells in known.footprints.writes(op)]
-        _outside(known, op, lane, writes)
-        if writes:
+        clock = known.clocks.of(lane) if writes else None
+        _outside(known, op, lane, writes, clock)
+        if clock is not None:
             if reads:
                 known.accesses.rows["value"][reads] = NEVER
-            known.in_flight[op.number] = known.clocks.of(lane), [[*reads, write] for write in writes]
+            known.in_flight[op.number] = clock, [[*reads, write] for write in writes]
             for place in known.footprints.barriers(op):
                 check_entry(known, lane, place // known.cluster.shared_stride, op.inst.index)
                 signals(known, op, lane, place)
 
 
-def _outside(known: Knowledge, op: Op, lane: int, writes: list[int]) -> None:
+def _outside(known: Knowledge, op: Op, lane: int, writes: list[int], clock: Clock | None) -> None:
     """The copy's reads of global memory, and its use of a tensor map, are over with its writes to shared memory; its
     writes to global memory are over with its bulk group."""
     kind = known.globals.kinds[op.inst.index]
@@ -49,7 +51,7 @@ def _outside(known: Knowledge, op: Op, lane: int, writes: list[int]) -> None:
     group = known.counts.get(("bulk", lane), 0) + 1
     used = (-1 - writes[-1], 0) if writes else (known.column("bulk read", lane), group)
     epoch = (known.column("bulk", lane), group) if kind.writes else used
-    known.contexts.issue(op.number, lane, epoch, used, kind.writes)
+    known.contexts.issue(op.number, lane, epoch, used, kind.writes, clock)
 
 
 def signals(known: Knowledge, op: Op, lane: int, place: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpwright.vgpu.checks.knowledge import LOADS, STORES, WAIT_LOADS, WAIT_STORES, Knowledge, meaning
+from warpwright.vgpu.checks.knowledge import LOADS, MULTIPLIES, STORES, WAIT_LOADS, WAIT_STORES, Knowledge, meaning
 from warpwright.vgpu.checks.lifetime import check_entry
 from warpwright.vgpu.checks.meanings import registers
 from warpwright.vgpu.checks.memory.accesses import ENGINE, WRITE, Acquired, Repeated, Touch
@@ -18,7 +18,7 @@ from warpwright.vgpu.engines.op import Op
 __all__: list[str] = []
 
 
-@meaning("tcgen05.mma", "tcgen05.mma.ws", "tcgen05.cp", "tcgen05.shift")
+@meaning("tcgen05.mma", "tcgen05.mma.ws", "tcgen05.cp", "tcgen05.shift", compiled=MULTIPLIES)
 def tensor_op(known: Knowledge, row: Row) -> None:
     """Operations of a pipeline complete in order, so a count says which of them are over."""
     for _ in range(row.a):

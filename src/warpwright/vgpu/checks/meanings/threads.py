@@ -15,7 +15,7 @@ from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES
 from warpwright.vgpu.checks.missing import BETWEEN, EQUAL_REGISTERS, UNFENCED, UNWRITTEN
 from warpwright.vgpu.checks.order.access_kinds import WEAK, fence_of, is_strong
 from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier
-from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, Clock, Lanes, join, slice_of
+from warpwright.vgpu.checks.order.clocks import GENERIC, SEEN, Clock, Lanes, join, mask_of, slice_of
 from warpwright.vgpu.checks.row import BITS, Row
 from warpwright.vgpu.checks.rules import EVIDENCE
 from warpwright.vgpu.jit.sync import BAR_ARRIVE
@@ -133,7 +133,7 @@ def _note_remote(known: Knowledge, row: Row, places: Lanes, lanes: Lanes) -> Non
         return
     low = row.warp // known.cluster.per_cta * known.cluster.shared_stride
     ranks = places // known.cluster.shared_stride
-    for i in np.flatnonzero((places < low) | (places >= low + known.cluster.shared_stride)).tolist():
+    for i in ((places < low) | (places >= low + known.cluster.shared_stride)).nonzero()[0].tolist():
         check_entry(known, int(lanes[i]), int(ranks[i]), row.inst)
         known.remote_uses[int(ranks[i]), row.inst, int(lanes[i])] = int(known.clocks.now(lanes[i : i + 1])[0])
 
@@ -287,7 +287,8 @@ def wait(known: Knowledge, row: Row) -> None:
             known.met += hash((place, mbarrier.phase, row.inst, int(lanes[0])))
             mbarrier.wait(known.clocks, lanes, row.inst, not relaxed, packed[0] & 1)
             known.unmet[row.warp].add(mbarrier)
-            known.uncommitted[row.warp].add(mbarrier)
+            waits = known.uncommitted[row.warp]
+            waits[mbarrier] = waits.get(mbarrier, 0) | mask_of(lanes)[1]
 
 
 def _by_place(row: Row) -> Iterator[tuple[int, Lanes, list[int]]]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, join, mask_of, slice_of
+from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, join, lane_mask, mask_of, slice_of
 from warpwright.vgpu.jit.runtime import function
 
 __all__ = ["Arrival", "Mbarrier", "NamedBarriers", "Operation", "RemoteArrival", "Whole"]
@@ -54,9 +54,10 @@ class Mbarrier:
     ``operations``: the last ones of the open phase; ``ends``: those that ended the last phases. ``known``: lanes that
     know of the initialisation, ``seen_async``: lanes through which the async proxy sees it; both only grow.
     ``arrivals``: the last arrivals of lanes in the open phase, ``last_arrivals``: in the phase before.
-    ``witnesses``: for a lane, columns and values of which none was reached before its wait: who knows one of them knows
-    of the wait. ``issued``: what lanes knew when they issued the commits that arrived in the open phase. ``unfenced``:
-    the phase of the cluster's barrier in which the initialising lane arrived without a release, -1 if it did not.
+    ``witnesses``: for lanes of a warp, columns and values of which none was reached before their wait: who knows one
+    knows of the wait. ``issued``: what lanes knew when they issued the commits that arrived in the open phase.
+    ``unfenced``: the phase of the cluster's barrier in which the initialising lane arrived without a release, -1 if it
+    did not.
     """
 
     def __init__(self, column: int, place: int, init: int, expected: int, lanes: int) -> None:
@@ -77,7 +78,7 @@ class Mbarrier:
         self.ends: deque[Operation] = deque(maxlen=3)
         self.arrivals: dict[int, Arrival] = {}
         self.last_arrivals: dict[int, Arrival] = {}
-        self.witnesses: dict[int, list[tuple[Lanes, Lanes]]] = {}
+        self.witnesses: dict[int, list[tuple[int, Lanes, Lanes]]] = {}
         self.issued: NDArray[np.uint32] | None = None
         self.unfenced = -1
 
@@ -106,9 +107,17 @@ class Mbarrier:
             self.late[first] = max(seen, 0)
         self.waited[where], self.saw[where], self.wait_inst[where] = clocks.own[where], self.phase, inst
         self.parity[where] = parity
-        for lane in lanes.tolist() if self.witnesses else ():
-            self.witnesses.pop(lane, None)
+        if self.witnesses:
+            self._forget(lanes)
         clocks.tick(lanes)
+
+    def _forget(self, lanes: Lanes) -> None:
+        """The lanes wait again: their waits before have no witness now."""
+        first, mask = mask_of(lanes)
+        rows = self.witnesses.pop(first // 32, ())
+        left = [(lanes & ~mask, columns, values) for lanes, columns, values in rows if lanes & ~mask]
+        if left:
+            self.witnesses[first // 32] = left
 
     def end_phase(self) -> None:
         """A phase is over: only its last operation is remembered."""
@@ -124,9 +133,20 @@ class Mbarrier:
         unknown = (each for lane, each in self.last_arrivals.items() if knows[lane] < each.value)
         return next(unknown, None)
 
-    def witness(self, lane: int, columns: Lanes, values: Lanes) -> None:
-        """Who knows one of ``values`` of ``columns`` knows of the lane's wait."""
-        self.witnesses.setdefault(lane, []).append((columns, values))
+    def witness(self, warp: int, mask: int, columns: Lanes, values: Lanes) -> None:
+        """Who knows one of ``values`` of ``columns`` knows of the waits of these lanes of a warp."""
+        self.witnesses.setdefault(warp, []).append((mask, columns, values))
+
+    def known_waits(self, warp: int, mask: int, knows: NDArray[np.uint32]) -> int:
+        """Returns those of some lanes of a warp whose waits are part of this knowledge."""
+        first = 32 * warp
+        if mask.bit_count() == 1:  # NumPy is slow for one lane
+            lane = first + mask.bit_length() - 1
+            return mask if knows.item(lane) >= self.waited.item(lane) or self.is_witnessed(lane, knows) else 0
+        lanes = slice(first, first + 32)
+        found = lane_mask(knows[lanes] >= self.waited[lanes]) & mask
+        late = [i for i in range(32) if (mask & ~found) >> i & 1]
+        return found | sum(1 << i for i in late if self.is_witnessed(first + i, knows))
 
     def commit(self, knows: NDArray[np.uint32]) -> None:
         """A commit arrives that a lane issued when it knew this."""
@@ -157,9 +177,9 @@ class Mbarrier:
 
     def is_witnessed(self, lane: int, knows: NDArray[np.uint32]) -> bool:
         """Returns whether this knowledge includes the lane's wait, by a collective of its warp or by a commit."""
-        for columns, values in self.witnesses.get(lane, ()):
+        for mask, columns, values in self.witnesses.get(lane // 32, ()):
             inside = columns < len(knows)
-            if (knows[columns[inside]] >= values[inside]).any():
+            if mask >> lane % 32 & 1 and (knows[columns[inside]] >= values[inside]).any():
                 return True
         return False
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.jit.runtime import function
 
-__all__ = ["GENERIC", "SEEN", "Clock", "Clocks", "Lanes", "Snapshot", "join", "mask_of", "slice_of"]
+__all__ = ["GENERIC", "SEEN", "Clock", "Clocks", "Lanes", "Snapshot", "join", "lane_mask", "mask_of", "slice_of"]
 
 GENERIC, SEEN = 0, 1  # what a lane knows; what the async proxy sees of it
 _SPARE = 256
@@ -188,6 +188,11 @@ def mask_of(lanes: Lanes) -> tuple[int, int]:
         return lane, _WHOLE
     inside = lane % _WARP
     return lane - inside, 1 << inside if count == 1 else sum(1 << one % _WARP for one in lanes.tolist())
+
+
+def lane_mask(chosen: NDArray[np.bool_]) -> int:
+    """Returns the chosen lanes of a warp as a mask."""
+    return int.from_bytes(np.packbits(chosen, bitorder="little").tobytes(), "little")
 
 
 @overload

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.order.clocks import GENERIC, Clocks, Lanes, Snapshot
+from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, Snapshot
 
 __all__ = ["Contexts", "Epochs", "Point"]
 
@@ -87,11 +87,12 @@ class Contexts:
             number = len(self.known) - 1
         return number
 
-    def _alone(self, lane: int) -> int:
-        """Returns the number of what a single lane knows now, -1 if it is not stored."""
+    def _alone(self, lane: int, clock: Clock | None) -> int:
+        """Returns the number of what a single lane knows now, which is ``clock`` if given; -1 if it is not stored."""
         if not self.keeps:
             return -1
-        self.known.append(Snapshot(self.clocks.table[GENERIC, lane : lane + 1, : self.clocks.used].copy(), None, lane))
+        rows = self.clocks.table[GENERIC, lane : lane + 1, : self.clocks.used].copy() if clock is None else clock[:1]
+        self.known.append(Snapshot(rows, None, lane))
         return len(self.known) - 1
 
     def points(self, lanes: Lanes) -> list[Point]:
@@ -100,11 +101,19 @@ class Contexts:
         known, values = self.knows(int(lanes[0]) // 32), self.clocks.now(lanes).tolist()
         return [Point(lane, known, value + 1) for lane, value in zip(lanes.tolist(), values, strict=True)]
 
-    def issue(self, op: int, lane: int, epoch: tuple[int, int], used: tuple[int, int], writes: bool) -> None:
+    def issue(
+        self,
+        op: int,
+        lane: int,
+        epoch: tuple[int, int],
+        used: tuple[int, int],
+        writes: bool,
+        clock: Clock | None = None,
+    ) -> None:
         """A lane issues an asynchronous operation: the epochs (column, value) of its accesses of global memory and of
         its use of the tensor map. A column below 0 is an access that is not complete: -1 - its number."""
         self.keeps |= writes
-        self.ops[op] = *epoch, *used, self._alone(lane)
+        self.ops[op] = *epoch, *used, self._alone(lane, clock)
 
     def finish(self, columns: Ints, values: Ints) -> None:
         """Store the contexts of a judged cluster. Access i is complete for every lane that knows ``values[i]`` of
