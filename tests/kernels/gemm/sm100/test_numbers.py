@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.helpers import BF16, SENTINEL, check, gemm, normal, replaced, without
+from tests.samples import sampled
 from warpwright.errors import Deadlock, DeviceError
 from warpwright.kernels.gemm.sm100 import IMPROVED, LEVELS
 
@@ -62,7 +63,7 @@ def test_a_device_with_fewer_sms_than_tiles(level, shape, sms) -> None:
     assert (d[m:].astype(np.float32) == SENTINEL).all()
 
 
-@pytest.mark.parametrize("level", [3, IMPROVED[3], 4, 7, 10])
+@sampled("level", [3, IMPROVED[3], 4, 7, 10], keep=[4, 10])
 @pytest.mark.parametrize(("dtype", "out"), [(np.float16, np.float16), (np.float16, np.float32), (BF16, np.float32)])
 def test_types(level, dtype, out) -> None:
     a, b = normal(5, 130, 136, dtype=dtype), normal(6, 141, 136, dtype=dtype)
