@@ -12,6 +12,7 @@ import pytest
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import BF16
 from tests.kernels.attention.backward_helpers import H200, arrays, differentiate, launches, random, verify
+from tests.samples import sampled
 from warpwright.errors import UsageError
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90.backward import kernels_of
@@ -25,7 +26,7 @@ SMALL = Problem(1, 2, 1, 100, 150, 64, BF16)
 EDGES = [(1, 65), (63, 1), (64, 63), (65, 127), (127, 129), (129, 64), (300, 200)]
 
 
-@pytest.mark.parametrize(("q_len", "kv_len"), EDGES)
+@sampled(("q_len", "kv_len"), EDGES, every=3)
 @pytest.mark.parametrize("head_dim", [64, 128])
 def test_lengths_around_tiles(q_len: int, kv_len: int, head_dim: int) -> None:
     problem = Problem(1, 2, 1, q_len, kv_len, head_dim, BF16, causal=True)
@@ -105,7 +106,7 @@ def test_the_verdict_is_clean(problem: Problem) -> None:
     verify(problem, given, (values["dq"], values["dk"], values["dv"]))
 
 
-@pytest.mark.parametrize("bounds", [(False, False), (False, True), (True, True)])
+@sampled("bounds", [(False, False), (False, True), (True, True)], keep=[(True, True)])
 @pytest.mark.parametrize("head_dim", [64, 128])
 def test_no_spills_and_no_serialised_wgmma(head_dim: int, bounds: tuple[bool, bool]) -> None:
     config = CONFIGS[head_dim, bounds[1]]
