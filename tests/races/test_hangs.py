@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(HANGS)
 
 
+@cache
 def check(name: str) -> Verdict:
     entry, grid, block, args = PAGES[name]
     return ww.check(ww.load_ptx(HANGS / "hangs.ptx")[entry], grid=grid, block=block, args=args)
