@@ -15,6 +15,7 @@ from rich.text import Text
 
 import warpwright as ww
 from tests.races.compile import HANGS, compile_hangs
+from tests.samples import sampled
 from tests.vgpu.helpers import text
 from warpwright.report.findings import verdict_lines
 from warpwright.vgpu.checks.findings import Verdict
@@ -76,7 +77,7 @@ WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [%r3], 0; @!%p2 bra WAIT;
   mbarrier.arrive.shared.b64 _, [%r3]; ret;"""
 
 
-@pytest.mark.parametrize("block", [32, 128, 320, 1024])
+@sampled("block", [32, 128, 320, 1024], long=[1024])
 def test_a_page_has_at_most_60_lines_of_77_columns(block: int) -> None:
     top = ".shared .align 8 .b64 bar[32];"
     kernel = ww.load_ptx(text(MANY, (OUT,), top=top))["k"]

@@ -62,6 +62,7 @@ def test_the_checks_find_an_edit_or_it_is_redundant(name: str, every: int) -> No
     assert {edit: each.words for edit, each in found.items() if each.kind == UNLIKE} == {}
 
 
+@pytest.mark.long
 def test_a_commit_before_a_wait_does_not_know_of_the_wait() -> None:
     """The commit ends the phase that a wait of the same thread, for the other parity, may then find gone."""
     name, edited = "attention sm100 one tile", "multiply mbarrier.try_wait.parity.shared::cta.b64 #9: the other phase"
@@ -171,7 +172,7 @@ LADDERS = [("b200", level, (512, 384, 256)) for level in (1, 4, 5, 6, 8)]
 LADDERS += [("h200", level, (256, 512, 256)) for level in (3, 5, 6, 7)]
 
 
-@pytest.mark.parametrize(("device", "level", "shape"), LADDERS)
+@sampled(("device", "level", "shape"), LADDERS, every=3)
 def test_an_unedited_level_has_no_findings(device: str, level: int, shape: tuple[int, int, int]) -> None:
     """These levels are not the unedited kernel of another test here."""
     assert not ladder_gemm(device, level, shape, 4).verdicts[0].findings

@@ -27,14 +27,14 @@ EDGES = [(1, 65), (63, 1), (64, 63), (65, 127), (127, 129), (129, 64), (300, 200
 
 
 @sampled(("q_len", "kv_len"), EDGES, every=3)
-@pytest.mark.parametrize("head_dim", [64, 128])
+@sampled("head_dim", [64, 128], keep=[64])
 def test_lengths_around_tiles(q_len: int, kv_len: int, head_dim: int) -> None:
     problem = Problem(1, 2, 1, q_len, kv_len, head_dim, BF16, causal=True)
     given = random(problem)
     verify(problem, given, differentiate(problem, given))
 
 
-@pytest.mark.parametrize(
+@sampled(
     "changes",
     [
         {"batch": 2, "heads": 4, "kv_heads": 2},
@@ -44,6 +44,7 @@ def test_lengths_around_tiles(q_len: int, kv_len: int, head_dim: int) -> None:
         {"window": (30, None)},
         {"window": (None, 90), "q_len": 280},
     ],
+    every=3,
 )
 def test_heads_windows_types_and_head_dimensions(changes: dict[str, Any]) -> None:
     problem = replace(SMALL, **changes)
@@ -95,7 +96,7 @@ def test_the_bounds_tell_neighbours_apart() -> None:
             verify(SMALL, given, wrong)
 
 
-@pytest.mark.parametrize("problem", [replace(SMALL, q_len=300), Problem(1, 2, 1, 200, 150, 128, BF16, causal=True)])
+@sampled("problem", [replace(SMALL, q_len=300), Problem(1, 2, 1, 200, 150, 128, BF16, causal=True)], every=2)
 def test_the_verdict_is_clean(problem: Problem) -> None:
     given = random(problem)
     values = arrays(problem, given)
