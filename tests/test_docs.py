@@ -94,7 +94,9 @@ LONG_COMMANDS = {
     "warpwright selftest --device b200",  # tests/conformance and tests/cli/test_selftest.py have a sample
     "warpwright ladder attention --size 512",
     "warpwright ladder attention --size 512,1024 --steps v3",
+    "warpwright ladder --size 256",
     "warpwright ladder --size 256 --device h200",
+    "warpwright profile attention --step v3 --size 32x512x128",
     "warpwright ladder --size 256 --device h200 --mma-sync",
 }
 

@@ -35,7 +35,7 @@ def _instructions() -> tuple[tuple[str, tuple[str, ...], str], ...]:
     return tuple(dict.fromkeys(found))
 
 
-@sampled("arch", ARCHS, keep=["sm_90a", "sm_100f", "sm_120a"])
+@sampled("arch", ARCHS, keep=["sm_100f", "sm_120a"])
 def test_accepted_where_the_table_says_so(arch: str) -> None:
     lines = [text for text, targets, _ in _instructions() if supports(targets, arch)]
     refused = _errors(lines, arch)

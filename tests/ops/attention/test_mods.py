@@ -91,7 +91,7 @@ CASES: dict[str, Case] = {
 }
 
 
-@sampled("name", CASES, every=4)
+@sampled("name", CASES, every=7)
 def test_numbers(name: str) -> None:
     options, score, mask = CASES[name]
     q, k, v = normal_qkv(PROBLEM)

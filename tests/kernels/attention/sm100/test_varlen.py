@@ -25,7 +25,7 @@ def run_attention(problem: Problem, given: Packed, *, counted: bool = True) -> t
     return o, lse
 
 
-@sampled("head_dim", CONFIGS, every=2)
+@sampled("head_dim", CONFIGS, every=4)
 def test_ptxas_accepts_it_without_spills(head_dim: int) -> None:
     for bounds in ((False, False), (False, True), (True, True)):
         traced = kernel_of(CONFIGS[head_dim]).trace(bounds=bounds)

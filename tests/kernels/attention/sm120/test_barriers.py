@@ -47,7 +47,7 @@ def test_all_barriers_are_enough(name, barriers) -> None:
 @sampled(
     ("name", "missing"),
     [*(("v3", number) for number in range(7)), *(("fewer-syncs", number) for number in range(4))],
-    every=3,
+    every=6,
 )
 def test_without_a_barrier_there_is_a_race(name, missing) -> None:
     found, _ = verdict(name, missing)

@@ -120,7 +120,7 @@ def test_strides_and_neighbouring_memory() -> None:
         assert (whole == SENTINEL).all()
 
 
-@pytest.mark.parametrize("name", [*FEW, "helpers"])
+@sampled("name", [*FEW, "helpers"], every=2)
 def test_the_verdict_is_clean(name) -> None:
     problem = problem_of(ALL[name], heads=1, q_len=70, causal=True)
     q, k, v = normal_qkv(problem)

@@ -22,10 +22,7 @@ def test_any_number_of_k_blocks_around_the_number_of_stages(level, blocks) -> No
     check(gemm(level, a, b), a, b)
 
 
-@pytest.mark.parametrize(
-    ("level", "stages"),
-    [(2, 1), (2, 8), (3, 1), (3, 2), (3, 7), (5, 3), (6, 1), (7, 3), (10, 2)],
-)
+@sampled(("level", "stages"), [(2, 1), (2, 8), (3, 1), (3, 2), (3, 7), (5, 3), (6, 1), (7, 3), (10, 2)], every=2)
 def test_any_number_of_stages(level, stages) -> None:
     a, b = normal(stages, 128, 64 * 10), normal(100 + stages, 128, 64 * 10)
     check(gemm(level, a, b, stages=stages), a, b)

@@ -54,7 +54,7 @@ def some(found: list[Event], kind: str, opcode: str) -> list[Event]:
 
 
 @sampled("name", SWITCHES, every=2)
-@pytest.mark.parametrize(("shape", "sms"), [((129, 257, 72), 148), ((1290, 700, 328), 8), ((1, 1, 8), 148)])
+@sampled(("shape", "sms"), [((129, 257, 72), 148), ((1290, 700, 328), 8), ((1, 1, 8), 148)], every=2)
 def test_numbers(name, shape, sms) -> None:
     level, changes = SWITCHES[name]
     m, n, k = shape
