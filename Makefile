@@ -4,7 +4,13 @@ VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-foreign test-site check coverage docs docs-serve format bench clean
+# Two processes, each of which takes neighbouring tests: they share compiled kernels. The processes that the tests start
+# read compiled Python from the disk, whatever the environment says.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+FOREIGN := tests/programs tests/interop
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: demo test test-long test-foreign test-site check coverage docs docs-serve format bench clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/warpwright flow
@@ -15,10 +21,13 @@ demo: $(VENV)/.runtime
 	@echo "      python examples/01_copy.py              the first of nine small kernels; then docs/guide.md"
 
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n 2
+	@$(PYTEST) -m "not long" $(FOREIGN:%=--ignore=%)
+
+test-long: $(VENV)/.dev
+	@$(PYTEST) -m long $(FOREIGN:%=--ignore=%)
 
 test-foreign: $(VENV)/.foreign
-	@$(BIN)/python -m pytest -n 2 tests/programs
+	@$(PYTEST) $(FOREIGN)
 
 test-site: $(VENV)/.dev $(VENV)/.docs
 	@$(BIN)/python -m pytest tests/test_site.py
@@ -27,7 +36,7 @@ check: $(VENV)/.dev
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/python -m pytest tests/test_layers.py tests/test_docs.py tests/test_prose.py
+	@$(PYTEST) -m "not long" tests/test_layers.py tests/test_docs.py tests/test_prose.py
 
 coverage: $(VENV)/.dev
 	@$(BIN)/coverage run -m pytest --deselect tests/ptx/test_parser.py::test_a_hundred_thousand_lines_take_seconds \

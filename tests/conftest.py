@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -58,6 +59,15 @@ def check_golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files with what the code gives now")
+
+
+def pytest_configure() -> None:
+    gc.disable()  # until the tests are collected: all that collection makes stays
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # a collection of garbage does not look at a million objects of the test files
+    gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

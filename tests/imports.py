@@ -18,8 +18,13 @@ def modules(package: Path) -> dict[str, Path]:
     return {".".join(path.relative_to(package).with_suffix("").parts): path for path in package.rglob("*.py")}
 
 
-def imported_names(package: Path, module: str) -> Iterator[tuple[str, ...]]:
-    """Yields every name of the package that ``module`` imports, as its components below the package."""
+@functools.cache
+def imported_names(package: Path, module: str) -> tuple[tuple[str, ...], ...]:
+    """Returns every name of the package that ``module`` imports, as its components below the package."""
+    return tuple(_imported_names(package, module))
+
+
+def _imported_names(package: Path, module: str) -> Iterator[tuple[str, ...]]:
     here = (package.name, *module.split(".")[:-1])
     for node in ast.walk(ast.parse(modules(package)[module].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from tests.samples import sampled
 from tests.seeds import Row, rows
 from warpwright.cli import main
 from warpwright.ptx.ptxas import find_ptxas, ptxas
@@ -29,6 +30,7 @@ from warpwright.vgpu.checks.rules import RULES
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "warpwright"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
+LONG_PAGES = ("attention.md", "errata.md", "guide.md", "kernels.md", "11-your-kernel.md")
 LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs" / "log").glob("*.md"))]
 ELSEWHERE = (
     "make ",
@@ -47,7 +49,7 @@ def blocks(page: Path, language: str) -> list[tuple[int, str]]:
     return [(text.count("\n", 0, match.start(1)), match[1]) for match in found]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@sampled("page", PAGES, long=[page for page in PAGES if page.name in LONG_PAGES], ids=lambda page: page.name)
 def test_the_python_blocks_of_a_page_run(page: Path) -> None:
     names: dict[str, object] = {"__name__": page.stem}
     for line, text in blocks(page, "python"):
@@ -88,8 +90,18 @@ COMMANDS = dict.fromkeys(
     itertools.chain(*(commands_of(page) for page in PAGES), *(map(plain, row.commands) for row in ROWS))
 )
 
+LONG_COMMANDS = {
+    "warpwright selftest --device b200",  # tests/conformance and tests/cli/test_selftest.py have a sample
+    "warpwright ladder attention --size 512",
+    "warpwright ladder attention --size 512,1024 --steps v3",
+    "warpwright ladder --size 256",
+    "warpwright ladder --size 256 --device h200",
+    "warpwright profile attention --step v3 --size 32x512x128",
+    "warpwright ladder --size 256 --device h200 --mma-sync",
+}
 
-@pytest.mark.parametrize("command", COMMANDS)
+
+@sampled("command", COMMANDS, long=LONG_COMMANDS)
 def test_a_command_succeeds(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)

@@ -34,9 +34,9 @@ Place = tuple[Lesson, Sequence[Run], int]  # a lesson, its runs, the number of o
 SCRIPT = Path(__file__).with_name("playground.js")
 
 
-def run_lessons(folder: Path) -> list[tuple[Lesson, list[Run]]]:
-    """Returns the runs of all variants; their sources are in ``folder`` until the page is written."""
-    return [(lesson, list(run_lesson(lesson, folder / str(at)))) for at, lesson in enumerate(LESSONS)]
+def run_lessons(folder: Path, lessons: Sequence[Lesson] = LESSONS) -> list[tuple[Lesson, list[Run]]]:
+    """Returns the runs of all variants of ``lessons``; their sources are in ``folder`` until the page is written."""
+    return [(lesson, list(run_lesson(lesson, folder / str(at)))) for at, lesson in enumerate(lessons)]
 
 
 def playground(lessons: Sequence[tuple[Lesson, list[Run]]]) -> str:

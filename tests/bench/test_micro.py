@@ -14,6 +14,7 @@ from micro import PARTS, line
 from probes import among
 from probes.harness import Bench, Measurement, ModelBench, each, summarise
 
+from tests.samples import sampled
 from warpwright import targets
 from warpwright.lang import Traced
 from warpwright.ptx.ptxas import assemble, find_ptxas
@@ -34,7 +35,7 @@ class Recording(Bench):
         return super().prepare(kernel, grid, args, aside=aside)
 
 
-@pytest.mark.parametrize("part", PARTS)
+@sampled("part", PARTS, keep=["sync", "clocks", "mma", "traffic"])
 def test_a_part_runs_and_its_kernels_assemble(part: str) -> None:
     bench = Recording()
     found = list(PARTS[part](bench))

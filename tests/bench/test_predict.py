@@ -24,6 +24,14 @@ def test_every_case_was_measured(stored: dict[str, Any]) -> None:
     assert len(known) == 9 * len(predict.SIZES) + 2 * len(predict.ELEMENTS)
 
 
+def test_two_levels_are_predicted(stored: dict[str, Any]) -> None:
+    rows = predict.compare(stored["rows"], [predict.level_case(number, 2048) for number in (6, 8)])
+    found = predict.summary(rows)
+    assert found["worst"] <= predict.GOALS["fitted"][1], predict.table(rows)
+    assert found["disorder"] == []
+
+
+@pytest.mark.long
 def test_the_ladder_at_2048_and_the_examples_are_predicted(stored: dict[str, Any]) -> None:
     """Every size is checked by ``python bench/predict.py``; this is the part that takes seconds."""
     rows = predict.compare(stored["rows"], SMALL)

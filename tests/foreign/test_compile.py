@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.foreign.compile import ARCHS, HERE, NAMES, compile_ptx, golden
+from tests.samples import sampled
 from warpwright import ptx
 
 HEADER_LINES = 6  # nvcc's banner: the compiler build, the release, the version of NVVM
@@ -20,7 +21,7 @@ def test_every_source_has_its_ptx_and_nothing_is_left_over() -> None:
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH; the stored PTX is tested anyway")
 @pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("name", NAMES)
+@sampled("name", NAMES, every=11)
 def test_compiled_afresh(name: str, arch: str, tmp_path: Path) -> None:
     """The syntax trees are equal for the same compiler; the output of another nvcc must still parse."""
     compile_ptx(name, arch, tmp_path / "fresh.ptx")

@@ -9,6 +9,7 @@ from itertools import islice
 import pytest
 
 from tests.isa.spellings import HEAD, TAIL, opcodes, operands
+from tests.samples import sampled
 from warpwright import isa
 from warpwright.isa.notation import supports
 from warpwright.ptx.ptxas import assemble, find_ptxas
@@ -34,14 +35,14 @@ def _instructions() -> tuple[tuple[str, tuple[str, ...], str], ...]:
     return tuple(dict.fromkeys(found))
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@sampled("arch", ARCHS, keep=["sm_100f", "sm_120a"])
 def test_accepted_where_the_table_says_so(arch: str) -> None:
     lines = [text for text, targets, _ in _instructions() if supports(targets, arch)]
     refused = _errors(lines, arch)
     assert refused == {}
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@sampled("arch", ARCHS, keep=["sm_90a", "sm_100f", "sm_120a"])
 def test_refused_elsewhere(arch: str) -> None:
     lines = [text for text, targets, _ in _instructions() if not supports(targets, arch)]
     assert lines
@@ -49,7 +50,7 @@ def test_refused_elsewhere(arch: str) -> None:
     assert [text for text in lines if text not in refused] == []
 
 
-@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a", "sm_120a"])
+@sampled("arch", ["sm_90a", "sm_100a", "sm_120a"], keep=["sm_100a"])
 def test_modifiers_in_another_order_match_when_ptxas_takes_them(arch: str) -> None:
     """Exchange neighbouring modifiers: the match and ptxas agree on which results are instructions."""
     shuffled = {}
@@ -83,7 +84,7 @@ def _exchange(opcode: str, chosen: random.Random) -> str:
     return opcode if swapped is not None and swapped.chosen != match.chosen else ".".join(words)
 
 
-@pytest.mark.parametrize(("arch", "version"), [("sm_90a", "8.6"), ("sm_100a", "8.6"), ("sm_120a", "8.7")])
+@sampled(("arch", "version"), [("sm_90a", "8.6"), ("sm_100a", "8.6"), ("sm_120a", "8.7")], keep=[("sm_100a", "8.6")])
 def test_the_lowest_version(arch: str, version: str) -> None:
     """The target's own lowest version suffices for spellings without a version; the others need their version."""
     ours = [(text, since) for text, targets, since in _instructions() if supports(targets, arch)]

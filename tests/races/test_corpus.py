@@ -11,10 +11,12 @@ from tests.races.cases import Case, check_case, has_expected_lines
 from tests.races.corpus import barriers, copies, roles, scopes, tensor, warpgroup
 from tests.races.corpus.mistakes import MISTAKES, NOTES, UNDECIDED
 from tests.races.corpus.scenarios import SCENARIOS
+from tests.samples import sampled
 from warpwright.lang import Kernel
 from warpwright.vgpu.checks.rules import EVIDENCE
 
 MEMBERS = {f"{name}-{case.grid}": case for name, cases in MISTAKES.items() for case in cases}
+LARGEST = {f"{name}-{cases[-1].grid}" for name, cases in MISTAKES.items()}  # of the launches of a mistake
 LEFT_OUT = {f"{name}-{case.grid}" for name in (*NOTES, *UNDECIDED) for case in MISTAKES[name]}
 
 
@@ -26,7 +28,7 @@ def _twin(case: Case) -> tuple[Any, ...]:
 TWINS = {_twin(case): case for case in MEMBERS.values()}
 
 
-@pytest.mark.parametrize("name", sorted(MEMBERS.keys() - LEFT_OUT))
+@sampled("name", sorted(MEMBERS.keys() - LEFT_OUT), keep=LARGEST - LEFT_OUT)
 def test_a_wrong_kernel_has_a_finding(name: str) -> None:
     """Also as PTX of others, where some rules give notes: those of NOTES."""
     case = MEMBERS[name]
@@ -35,7 +37,7 @@ def test_a_wrong_kernel_has_a_finding(name: str) -> None:
     assert has_expected_lines(verdict.findings, case), str(verdict)
 
 
-@pytest.mark.parametrize("case", TWINS.values(), ids=lambda case: f"{case.name}-{case.grid}")
+@sampled("case", TWINS.values(), ids=lambda case: f"{case.name}-{case.grid}", every=5)
 def test_its_right_twin_is_clean(case: Case) -> None:
     verdict = check_case(case, case.right)
     assert verdict.kind == "clean", str(verdict)

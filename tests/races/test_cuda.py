@@ -12,6 +12,7 @@ import pytest
 
 import warpwright as ww
 from tests.races.compile import HERE, NAMES, STATES, compile_ptx, golden
+from tests.samples import sampled
 from warpwright import ptx
 from warpwright.vgpu.checks.findings import Finding, Verdict
 
@@ -93,7 +94,7 @@ def test_every_source_has_its_ptx_and_its_case() -> None:
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH; the stored PTX is tested anyway")
-@pytest.mark.parametrize("name", NAMES)
+@sampled("name", NAMES, every=4)
 def test_nvcc_compiles_the_stored_ptx(name: str, tmp_path: Path) -> None:
     """PTX of the same compiler is equal as a tree; PTX of any other nvcc must still parse."""
     compile_ptx(name, "wrong", tmp_path / "fresh.ptx")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rich.text import Text
 
 import warpwright as ww
 from tests.races.compile import HANGS, compile_hangs
+from tests.samples import sampled
 from tests.vgpu.helpers import text
 from warpwright.report.findings import verdict_lines
 from warpwright.vgpu.checks.findings import Verdict
@@ -39,6 +41,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(HANGS)
 
 
+@cache
 def check(name: str) -> Verdict:
     entry, grid, block, args = PAGES[name]
     return ww.check(ww.load_ptx(HANGS / "hangs.ptx")[entry], grid=grid, block=block, args=args)
@@ -74,7 +77,7 @@ WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [%r3], 0; @!%p2 bra WAIT;
   mbarrier.arrive.shared.b64 _, [%r3]; ret;"""
 
 
-@pytest.mark.parametrize("block", [32, 128, 320, 1024])
+@sampled("block", [32, 128, 320, 1024], long=[1024])
 def test_a_page_has_at_most_60_lines_of_77_columns(block: int) -> None:
     top = ".shared .align 8 .b64 bar[32];"
     kernel = ww.load_ptx(text(MANY, (OUT,), top=top))["k"]

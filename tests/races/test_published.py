@@ -19,6 +19,7 @@ from tests.races import (
 )
 from tests.races.cases import check_case, has_expected_lines
 from tests.races.classes import BOX, CLASSES, FLOATS, MORE, SQUARE, WORDS
+from tests.samples import sampled
 from warpwright.lang import Kernel
 from warpwright.run.check import check
 from warpwright.vgpu.checks.rules import RULES
@@ -46,7 +47,7 @@ def test_the_correct_kernel_is_clean(name: str) -> None:
     assert verdict.kind == "clean", str(verdict)
 
 
-@pytest.mark.parametrize("name", CASES)
+@sampled("name", CASES, every=2)
 def test_a_published_mistake_needs_its_rule(name: str) -> None:
     """A deadlock or fault is then no finding, but the verdict is not clean either."""
     case = CASES[name]

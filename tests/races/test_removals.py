@@ -25,6 +25,7 @@ from tests.races.edits import Edit
 from tests.races.lines import barriers, has_right_lines
 from tests.races.removals import KERNELS, ladder_gemm
 from tests.races.verdicts import FOUND, REDUNDANT, UNLIKE, Judgement, findings, judge_edit, unedited_kernel
+from tests.samples import sampled
 from warpwright.vgpu.checks.findings import Finding, Step
 
 # kernel: the tests take each n-th edit of it
@@ -52,14 +53,16 @@ SOME = {
     "example 08": 18,
     "example 09": 63,
 }
+FEW = ["memory_flow", "hopper sum", "backward sm90 convert", "few queries, combine", "example 03", "example 05"]
 
 
-@pytest.mark.parametrize(("name", "every"), SOME.items())
+@sampled(("name", "every"), SOME.items(), keep=[(name, SOME[name]) for name in FEW])
 def test_the_checks_find_an_edit_or_it_is_redundant(name: str, every: int) -> None:
     found = {str(edit): judge_edit(name, edit) for edit in unedited_kernel(name).edits[::every]}
     assert {edit: each.words for edit, each in found.items() if each.kind == UNLIKE} == {}
 
 
+@pytest.mark.long
 def test_a_commit_before_a_wait_does_not_know_of_the_wait() -> None:
     """The commit ends the phase that a wait of the same thread, for the other parity, may then find gone."""
     name, edited = "attention sm100 one tile", "multiply mbarrier.try_wait.parity.shared::cta.b64 #9: the other phase"
@@ -126,7 +129,7 @@ CUTS = (
 )
 
 
-@pytest.mark.parametrize(("name", "removed"), CUTS)
+@sampled(("name", "removed"), CUTS, keep=CUTS[:-1])
 def test_only_the_reported_pairs_of_lines_are_right(name: str, removed: str) -> None:
     """`has_right_lines` accepts the pairs of lines that the checks report, and no other pair of the kernel."""
     kernel, (edit,) = unedited_kernel(name), [e for e in unedited_kernel(name).edits if str(e) == removed]
@@ -169,7 +172,7 @@ LADDERS = [("b200", level, (512, 384, 256)) for level in (1, 4, 5, 6, 8)]
 LADDERS += [("h200", level, (256, 512, 256)) for level in (3, 5, 6, 7)]
 
 
-@pytest.mark.parametrize(("device", "level", "shape"), LADDERS)
+@sampled(("device", "level", "shape"), LADDERS, every=3)
 def test_an_unedited_level_has_no_findings(device: str, level: int, shape: tuple[int, int, int]) -> None:
     """These levels are not the unedited kernel of another test here."""
     assert not ladder_gemm(device, level, shape, 4).verdicts[0].findings

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.kernels.attention.attention_helpers import normal_qkv
 from tests.kernels.attention.decode_helpers import launches
@@ -21,6 +20,7 @@ from tests.kernels.attention.varlen_helpers import pack_sequences, prepare_launc
 from tests.kernels.gemm.sm100.test_switches import SWITCHES
 from tests.kernels.helpers import BF16
 from tests.races.removals import KERNELS, Watched, attention_backward, blackwell, hopper, ladder_gemm, mma_sync
+from tests.samples import sampled
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90 import backward_plan as sm90_backward_plan
 from warpwright.kernels.attention.sm90 import decode_plan as sm90_decode_plan
@@ -206,7 +206,7 @@ SOME = [
 ]
 
 
-@pytest.mark.parametrize("name", SOME)
+@sampled("name", SOME, every=3)
 def test_a_shipped_configuration_is_clean(name: str) -> None:
     for verdict in SHIPPED[name]().verdicts:
         assert verdict.kind == "clean", str(verdict)

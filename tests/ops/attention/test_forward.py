@@ -10,6 +10,7 @@ import pytest
 
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import normal_qkv, verify
+from tests.samples import sampled
 from warpwright.errors import UsageError
 from warpwright.kernels.attention import Problem
 from warpwright.ops.attention.plan import SETTING, choose_kernel
@@ -53,7 +54,7 @@ def test_arrays_without_a_batch(layout) -> None:
 
 
 @pytest.mark.parametrize("device", [RTX, "h200", "b200", None])
-@pytest.mark.parametrize("setting", ["0", "1"])
+@sampled("setting", ["0", "1"], keep=["1"])
 def test_every_device_with_and_without_tma(device, setting, monkeypatch) -> None:
     monkeypatch.setenv(SETTING, setting)
     given = normal_qkv(SMALL)

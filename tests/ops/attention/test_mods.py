@@ -11,6 +11,7 @@ import pytest
 
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import normal_qkv
+from tests.samples import sampled
 from warpwright.errors import KernelError, UsageError
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.reference import slack
@@ -90,7 +91,7 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@sampled("name", CASES, every=7)
 def test_numbers(name: str) -> None:
     options, score, mask = CASES[name]
     q, k, v = normal_qkv(PROBLEM)

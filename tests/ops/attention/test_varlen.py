@@ -10,6 +10,7 @@ import pytest
 
 import warpwright as ww
 from tests.kernels.attention.varlen_helpers import Packed, pack_sequences, starts, verify_packed
+from tests.samples import sampled
 from warpwright.errors import UsageError
 from warpwright.kernels.attention import Problem
 from warpwright.ops.attention.plan import SETTING
@@ -53,7 +54,7 @@ def test_blackwell_and_what_ran() -> None:
     )
 
 
-@pytest.mark.parametrize("device", ["h200", "rtx5090"])
+@sampled("device", ["h200", "rtx5090"], keep=["h200"])
 def test_a_mask_and_a_scale_of_one_s_own(device) -> None:
     problem = Problem(1, 2, 2, 1, 1, 96, dtype=np.float16, scale=0.3, window=(9, 2))
     given = pack_sequences(problem, [30, 5], [20, 40])

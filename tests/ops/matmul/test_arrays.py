@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import warpwright as ww
+from tests.samples import sampled
 from warpwright import cuda
 from warpwright.arrays.device import DeviceArray
 from warpwright.arrays.libraries import OTHER, Library, library_of, overlap
@@ -122,7 +123,7 @@ def test_a_batch_is_written_where_out_lies(step: int, width: int) -> None:
     assert (whole == 7).all()
 
 
-@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+@sampled("layout", ["NN", "NT", "TN", "TT"], keep=["NT", "TN"])
 @pytest.mark.parametrize("out_dtype", [BFLOAT16, np.float32])
 def test_few_tiles_and_a_long_k_are_cut_into_slices(layout: str, out_dtype: Any) -> None:
     a, b = (
@@ -145,7 +146,7 @@ def test_a_cluster_shares_the_k_of_a_batch() -> None:
     assert [each.kernel.entry for each in ww.launches(ww.matmul, a, b, device="h200")] == ["gemm_split"]
 
 
-@pytest.mark.parametrize("slices", [3, 5, 8])
+@sampled("slices", [3, 5, 8], keep=[3])
 @pytest.mark.parametrize("k", [8200, 680, 136])
 def test_slices_of_any_k(k: int, slices: int) -> None:
     """Slices are of whole k-blocks of 128 columns, the last one of fewer; 136 columns are two k-blocks."""

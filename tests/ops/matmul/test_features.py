@@ -10,6 +10,7 @@ import pytest
 
 import warpwright as ww
 from tests.ops.matmul.test_epilogue import BF16, E4M3, E5M2, FLOAT16, expect, normal
+from tests.samples import sampled
 from warpwright.ops.matmul import call
 
 DEVICES = ("h200", "b200", "rtx5090")
@@ -50,7 +51,7 @@ def test_every_row_of_the_table_is_tested() -> None:
     assert [row for row in ROWS if source.count(f'"{row}"') != 1] == []
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@sampled("layout", LAYOUTS, every=3)
 @pytest.mark.parametrize("dtype", [BF16, FLOAT16])
 @pytest.mark.parametrize("device", DEVICES)
 def test_16_bits(device: str, dtype: Any, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +61,7 @@ def test_16_bits(device: str, dtype: Any, layout: str, monkeypatch: pytest.Monke
     assert ROWS["bfloat16, float16, four layouts"][device] == ("one copy each" if copied else "in place")
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@sampled("layout", LAYOUTS, keep=["NT", "TN"])
 @pytest.mark.parametrize("types", [(E4M3, E5M2), (E5M2, E4M3)])
 @pytest.mark.parametrize("device", DEVICES)
 def test_float8(device: str, types: Any, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +93,7 @@ def test_batches(device: str, dtype: Any) -> None:
     expect(ww.matmul(a, b, device=device), a, b)
 
 
-@pytest.mark.parametrize("dtype", [BF16, FLOAT16, E4M3])
+@sampled("dtype", [BF16, FLOAT16, E4M3], keep=[BF16, E4M3])
 @pytest.mark.parametrize("device", DEVICES)
 def test_few_tiles(device: str, dtype: Any) -> None:
     a, b, bias = normal(16, 16384, dtype=dtype), normal(64, 16384, dtype=dtype).T, normal(64)

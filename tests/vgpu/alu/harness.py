@@ -125,25 +125,30 @@ def register_bits(kind: str) -> int:
 
 
 class Bench:
-    """Compiled functions ``void(char *warp)``, one for each row."""
+    """Compiled functions ``void(char *warp)``, one for each row; compiled when the first of them runs."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
+        self.names = {row: f"k{index}" for index, row in enumerate(rows)}
+
+    @cached_property
+    def slots(self) -> dict[Row, dict[str, int]]:
+        return {row: emitter(row)[1] for row in self.names}
+
+    @cached_property
+    def engine(self) -> llvm.ExecutionEngine:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        self.slots: dict[Row, dict[str, int]] = {}
-        text = "\n".join(self.function(row, f"k{index}") for index, row in enumerate(rows))
-        module = llvm.parse_assembly(text)
+        module = llvm.parse_assembly("\n".join(self.function(row, name) for row, name in self.names.items()))
         module.verify()
         target = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=0
         )
-        self.engine = llvm.create_mcjit_compiler(module, target)
-        self.engine.finalize_object()
-        self.names = {row: f"k{index}" for index, row in enumerate(rows)}
+        engine = llvm.create_mcjit_compiler(module, target)
+        engine.finalize_object()
+        return engine
 
     def function(self, row: Row, name: str) -> str:
-        lanes, slots = emitter(row)
-        self.slots[row] = slots
+        lanes, _ = emitter(row)
         inst = Inst(0, row.opcode, row.match, tuple(row.operand_nodes), Register("%g", 1) if row.guarded else None)
         emit(lanes, inst)
         body = [*lanes.functions.values(), f"define void @{name}(ptr %w) {{", *lanes.lines, "ret void", "}", ""]

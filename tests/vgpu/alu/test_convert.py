@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.samples import sampled
 from tests.vgpu.alu.harness import COUNT, Bench, Row, check, emit, emitter, load_lanes, store_lanes
 from tests.vgpu.alu.reference import exact, flush, ftz, relu, round_to, sat
 from warpwright import isa
@@ -240,7 +241,7 @@ ROWS = [row for row in ROWS if isa.match(row.opcode)]  # not every pair of types
 BENCH = Bench(ROWS)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@sampled("row", ROWS, ids=str, every=2)
 def test_convert_matches_the_reference(row):
     check(BENCH, row)
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.samples import sampled
 from tests.vgpu.alu.harness import Bench, Row, check, emit, emitter
 from tests.vgpu.alu.reference import exact, flush, ftz, relu, sat, within
 from warpwright.errors import UnsupportedInstruction
@@ -207,7 +208,7 @@ ROWS += [
 BENCH = Bench(ROWS)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@sampled("row", ROWS, ids=str, every=2)
 def test_arithmetic_matches_the_reference(row):
     check(BENCH, row)
 

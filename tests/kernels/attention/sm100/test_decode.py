@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import normal_qkv, verify
 from tests.kernels.attention.decode_helpers import launches
+from tests.samples import sampled
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm100.decode import kernel_of
 from warpwright.kernels.attention.sm100.decode_plan import CONFIGS, DecodeConfig, plan, suits
@@ -27,7 +27,7 @@ def run_decode(problem: Problem, given: Any, sms: int, ctas: int | None = None) 
     return results
 
 
-@pytest.mark.parametrize("head_dim", CONFIGS)
+@sampled("head_dim", CONFIGS, every=2)
 def test_no_spills_in_any_configuration(head_dim: int) -> None:
     """With every option that adds code."""
     config = replace(CONFIGS[head_dim], places=4)
@@ -38,7 +38,7 @@ def test_no_spills_in_any_configuration(head_dim: int) -> None:
     assert traced.smem_bytes <= config.smem_bytes <= 227 * 1024
 
 
-@pytest.mark.parametrize(
+@sampled(
     ("problem", "sms"),
     [
         (Problem(1, 1, 1, 1, 1, 64), 3),
@@ -49,13 +49,14 @@ def test_no_spills_in_any_configuration(head_dim: int) -> None:
         (Problem(3, 5, 1, 1, 130, 256), 4),
         (Problem(1, 4, 2, 4, 3, 64, causal=True), 2),
     ],
+    every=3,
 )
 def test_agrees_with_float64(problem: Problem, sms: int) -> None:
     given = normal_qkv(problem)
     verify(problem, given, run_decode(problem, given, sms))
 
 
-@pytest.mark.parametrize("ctas", [1, 2, 5, 7, 16, 24])
+@sampled("ctas", [1, 2, 5, 7, 16, 24], every=2)
 def test_any_number_of_ctas(ctas: int) -> None:
     """Whole tiles and parts of one block and more; shares that begin or end with less than a block."""
     given = normal_qkv(ONE)

@@ -9,6 +9,7 @@ import pytest
 
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import BF16, SENTINEL, normal_qkv, verify
+from tests.samples import sampled
 from warpwright.kernels.attention import Problem, reference
 from warpwright.kernels.attention.sm100.kernel import kernel_of
 from warpwright.kernels.attention.sm100.plan import CONFIGS, plan
@@ -34,7 +35,7 @@ def run_attention(problem: Problem, q: Any, k: Any, v: Any) -> tuple[np.ndarray,
     return o, lse
 
 
-@pytest.mark.parametrize(
+@sampled(
     "problem",
     [
         Problem(2, 4, 2, 300, 500, 64, causal=True),
@@ -53,6 +54,7 @@ def run_attention(problem: Problem, q: Any, k: Any, v: Any) -> tuple[np.ndarray,
         Problem(1, 2, 1, 200, 300, 160, window=(50, None), dtype=np.float16),
     ],
     ids=lambda p: f"{p.head_dim}-{p.q_len}x{p.kv_len}{'-causal' * p.causal}{'-window' * bool(p.window)}",
+    every=3,
 )
 def test_numbers(problem) -> None:
     given = normal_qkv(problem)
@@ -117,8 +119,8 @@ def test_the_verdict_is_clean() -> None:
     assert verdict.kind == "clean", str(verdict)
 
 
-@pytest.mark.parametrize("head_dim", CONFIGS)
-@pytest.mark.parametrize("bounds", [(False, False), (False, True), (True, True)])
+@sampled("head_dim", CONFIGS, every=2)
+@sampled("bounds", [(False, False), (False, True), (True, True)], keep=[(True, True)])
 def test_ptxas_accepts_it_without_spills(head_dim, bounds) -> None:
     traced = kernel_of(CONFIGS[head_dim]).configure(bounds=bounds, dtype=bf16).trace()
     assert traced.smem_bytes <= CONFIGS[head_dim].smem_bytes

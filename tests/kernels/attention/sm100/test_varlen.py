@@ -8,6 +8,7 @@ import pytest
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import SENTINEL
 from tests.kernels.attention.varlen_helpers import Packed, pack_sequences, prepare_launch, starts, verify_packed
+from tests.samples import sampled
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm100.plan import CONFIGS, choose, plan_varlen
 from warpwright.kernels.attention.sm100.varlen import kernel_of
@@ -24,7 +25,7 @@ def run_attention(problem: Problem, given: Packed, *, counted: bool = True) -> t
     return o, lse
 
 
-@pytest.mark.parametrize("head_dim", CONFIGS)
+@sampled("head_dim", CONFIGS, every=4)
 def test_ptxas_accepts_it_without_spills(head_dim: int) -> None:
     for bounds in ((False, False), (False, True), (True, True)):
         traced = kernel_of(CONFIGS[head_dim]).trace(bounds=bounds)
@@ -34,7 +35,7 @@ def test_ptxas_accepts_it_without_spills(head_dim: int) -> None:
         assert "0 bytes spill stores, 0 bytes spill loads" in result.log
 
 
-@pytest.mark.parametrize(
+@sampled(
     ("problem", "q_lens", "k_lens"),
     [
         (Problem(1, 2, 1, ANY, ANY, 64), [1, 127, 0, 129, 40, 0], [70, 64, 10, 1, 0, 0]),
@@ -44,6 +45,7 @@ def test_ptxas_accepts_it_without_spills(head_dim: int) -> None:
         (Problem(1, 3, 3, ANY, ANY, 128, causal=True, scale=0.3), [129, 300], [65, 200]),
         (Problem(1, 2, 1, ANY, ANY, 200, causal=True), [130, 0, 5], [40, 0, 100]),
     ],
+    every=2,
 )
 def test_agrees_with_float64(problem, q_lens, k_lens) -> None:
     given = pack_sequences(problem, q_lens, k_lens)

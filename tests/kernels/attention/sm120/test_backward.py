@@ -11,6 +11,7 @@ import pytest
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import BF16
 from tests.kernels.attention.backward_helpers import RTX5090, arrays, differentiate, launches, random, verify
+from tests.samples import sampled
 from warpwright.errors import UsageError
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm120.backward import kernels_of
@@ -23,15 +24,15 @@ SMALL = Problem(1, 2, 1, 100, 150, 64, BF16)
 EDGES = [(1, 65), (63, 1), (64, 63), (127, 129), (129, 64), (300, 200)]
 
 
-@pytest.mark.parametrize(("q_len", "kv_len"), EDGES)
-@pytest.mark.parametrize("head_dim", [64, 128])
+@sampled(("q_len", "kv_len"), EDGES, every=3)
+@sampled("head_dim", [64, 128], keep=[64])
 def test_lengths_around_tiles(q_len: int, kv_len: int, head_dim: int) -> None:
     problem = Problem(1, 2, 1, q_len, kv_len, head_dim, BF16, causal=True)
     given = random(problem)
     verify(problem, given, differentiate(problem, given, device=RTX5090))
 
 
-@pytest.mark.parametrize(
+@sampled(
     "changes",
     [
         {"batch": 2, "heads": 4, "kv_heads": 2},
@@ -41,6 +42,7 @@ def test_lengths_around_tiles(q_len: int, kv_len: int, head_dim: int) -> None:
         {"window": (30, None)},
         {"window": (None, 90), "q_len": 280},
     ],
+    every=3,
 )
 def test_heads_windows_types_and_head_dimensions(changes: dict[str, Any]) -> None:
     problem = replace(SMALL, **changes)
@@ -94,7 +96,7 @@ def test_the_operator_takes_any_order_and_a_gradient_of_the_log_sum_exp() -> Non
     assert not by_lse[2].any()
 
 
-@pytest.mark.parametrize("problem", [replace(SMALL, q_len=300), Problem(1, 2, 1, 200, 150, 128, BF16, causal=True)])
+@sampled("problem", [replace(SMALL, q_len=300), Problem(1, 2, 1, 200, 150, 128, BF16, causal=True)], every=2)
 def test_the_verdict_is_clean(problem: Problem) -> None:
     given = random(problem)
     values = arrays(problem, given, arch="sm_120a")
@@ -106,7 +108,7 @@ def test_the_verdict_is_clean(problem: Problem) -> None:
 
 
 @pytest.mark.parametrize("arch", ["sm_120a", "sm_90"])
-@pytest.mark.parametrize("head_dim", CONFIGS)
+@sampled("head_dim", CONFIGS, every=2)
 def test_no_spills(head_dim: int, arch: str) -> None:
     config = CONFIGS[head_dim]
     for each, tile in zip(kernels_of(config, (False, False)), (config.by_query, config.by_key), strict=True):

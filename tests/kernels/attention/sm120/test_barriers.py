@@ -10,6 +10,7 @@ import pytest
 
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import arguments, normal_qkv
+from tests.samples import sampled
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm120.plan import STEPS
 from warpwright.run.launch import load_ptx
@@ -43,8 +44,10 @@ def test_all_barriers_are_enough(name, barriers) -> None:
     assert (found.kind, count) == ("clean", barriers)  # those of each block, and one before O is stored
 
 
-@pytest.mark.parametrize(
-    ("name", "missing"), [*(("v3", number) for number in range(7)), *(("fewer-syncs", number) for number in range(4))]
+@sampled(
+    ("name", "missing"),
+    [*(("v3", number) for number in range(7)), *(("fewer-syncs", number) for number in range(4))],
+    every=6,
 )
 def test_without_a_barrier_there_is_a_race(name, missing) -> None:
     found, _ = verdict(name, missing)

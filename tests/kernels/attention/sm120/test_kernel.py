@@ -9,6 +9,7 @@ import pytest
 
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import BF16, SENTINEL, arguments, normal_qkv, run_attention, verify
+from tests.samples import sampled
 from warpwright.errors import KernelError, UsageError
 from warpwright.kernels.attention import Problem, reference
 from warpwright.kernels.attention.sm120.kernel import kernel_of
@@ -30,8 +31,8 @@ def problem_of(config, batch=1, heads=2, kv_heads=1, q_len=100, kv_len=130, **mo
     return Problem(batch, heads, kv_heads, q_len, kv_len, config.head_dim, **more)
 
 
-@pytest.mark.parametrize(
-    ("name", "mask"), [*((n, m) for n in FEW for m in MASKS), *((n, MASKS[1]) for n in ALL if n not in FEW)]
+@sampled(
+    ("name", "mask"), [*((n, m) for n in FEW for m in MASKS), *((n, MASKS[1]) for n in ALL if n not in FEW)], every=4
 )
 def test_numbers(name, mask) -> None:
     problem = problem_of(ALL[name], batch=2 if mask else 1, **mask)
@@ -40,8 +41,10 @@ def test_numbers(name, mask) -> None:
 
 
 @pytest.mark.parametrize("name", ["v3", "two-ctas", "cp.async-64"])
-@pytest.mark.parametrize(
-    ("q_len", "kv_len"), [(1, 1), (1, 129), (63, 64), (64, 63), (65, 65), (127, 1), (129, 127), (64, 1000), (300, 65)]
+@sampled(
+    ("q_len", "kv_len"),
+    [(1, 1), (1, 129), (63, 64), (64, 63), (65, 65), (127, 1), (129, 127), (64, 1000), (300, 65)],
+    every=3,
 )
 def test_lengths(name, q_len, kv_len) -> None:
     problem = problem_of(ALL[name], heads=1, q_len=q_len, kv_len=kv_len, causal=True)
@@ -56,7 +59,7 @@ def test_head_dimensions_between_are_padded_with_zeros(name) -> None:
     verify(problem, given, run_attention(problem, ALL[name], *given))
 
 
-@pytest.mark.parametrize("name", STEPS)
+@sampled("name", STEPS, every=3)
 def test_one_hot_keys_show_every_exchange_of_rows_and_columns(name) -> None:
     """Query i matches key order[i] alone; the values encode row and column."""
     problem = problem_of(STEPS[name], heads=1, q_len=80, kv_len=96, scale=1.0)
@@ -117,7 +120,7 @@ def test_strides_and_neighbouring_memory() -> None:
         assert (whole == SENTINEL).all()
 
 
-@pytest.mark.parametrize("name", [*FEW, "helpers"])
+@sampled("name", [*FEW, "helpers"], every=2)
 def test_the_verdict_is_clean(name) -> None:
     problem = problem_of(ALL[name], heads=1, q_len=70, causal=True)
     q, k, v = normal_qkv(problem)
@@ -127,7 +130,7 @@ def test_the_verdict_is_clean(name) -> None:
     assert verdict.kind == "clean", str(verdict)
 
 
-@pytest.mark.parametrize(("name", "arch"), [*((name, "sm_120a") for name in ALL), *((name, "sm_90") for name in FEW)])
+@sampled(("name", "arch"), [*((name, "sm_120a") for name in ALL), *((name, "sm_90") for name in FEW)], every=4)
 def test_ptxas_accepts_it_without_spills(name, arch) -> None:
     result = assemble(kernel_of(ALL[name]).ptx(arch=arch, dtype=f16 if name == "v3" else bf16), arch, "-v")
     assert result.errors == {}

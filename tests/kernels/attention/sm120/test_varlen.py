@@ -8,6 +8,7 @@ import pytest
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import SENTINEL
 from tests.kernels.attention.varlen_helpers import Packed, pack_sequences, prepare_launch, starts, verify_packed
+from tests.samples import sampled
 from warpwright.errors import UsageError
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm120.plan import CONFIGS, STEPS, UNBOUNDED, plan_varlen
@@ -33,7 +34,7 @@ def test_no_spills(head_dim, arch) -> None:
     assert traced.smem_bytes <= CONFIGS[head_dim].smem_bytes
 
 
-@pytest.mark.parametrize(
+@sampled(
     ("problem", "q_lens", "k_lens"),
     [
         (Problem(1, 2, 1, ANY, ANY, 64), [1, 63, 0, 65, 40, 0], [70, 64, 10, 1, 0, 0]),
@@ -43,13 +44,14 @@ def test_no_spills(head_dim, arch) -> None:
         (Problem(1, 3, 3, ANY, ANY, 128, causal=True, scale=0.3), [129, 300], [65, 200]),
         (Problem(1, 2, 1, ANY, ANY, 200, causal=True), [130, 0, 5], [40, 0, 100]),
     ],
+    every=2,
 )
 def test_agrees_with_float64(problem, q_lens, k_lens) -> None:
     given = pack_sequences(problem, q_lens, k_lens)
     verify_packed(problem, given, run_attention(problem, given))
 
 
-@pytest.mark.parametrize("count", [1, 2, 31, 32, 33, 64, 65, 1100])
+@sampled("count", [1, 2, 31, 32, 33, 64, 65, 1100], every=3)
 def test_a_tile_finds_its_sequence_among_any_number(count) -> None:
     """32 sequences are compared at a time, so counts around 32 and its square are edges; every third has no query."""
     problem = Problem(1, 1, 1, ANY, ANY, 64)

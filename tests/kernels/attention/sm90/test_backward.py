@@ -12,6 +12,7 @@ import pytest
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import BF16
 from tests.kernels.attention.backward_helpers import H200, arrays, differentiate, launches, random, verify
+from tests.samples import sampled
 from warpwright.errors import UsageError
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90.backward import kernels_of
@@ -25,15 +26,15 @@ SMALL = Problem(1, 2, 1, 100, 150, 64, BF16)
 EDGES = [(1, 65), (63, 1), (64, 63), (65, 127), (127, 129), (129, 64), (300, 200)]
 
 
-@pytest.mark.parametrize(("q_len", "kv_len"), EDGES)
-@pytest.mark.parametrize("head_dim", [64, 128])
+@sampled(("q_len", "kv_len"), EDGES, every=3)
+@sampled("head_dim", [64, 128], keep=[64])
 def test_lengths_around_tiles(q_len: int, kv_len: int, head_dim: int) -> None:
     problem = Problem(1, 2, 1, q_len, kv_len, head_dim, BF16, causal=True)
     given = random(problem)
     verify(problem, given, differentiate(problem, given))
 
 
-@pytest.mark.parametrize(
+@sampled(
     "changes",
     [
         {"batch": 2, "heads": 4, "kv_heads": 2},
@@ -43,6 +44,7 @@ def test_lengths_around_tiles(q_len: int, kv_len: int, head_dim: int) -> None:
         {"window": (30, None)},
         {"window": (None, 90), "q_len": 280},
     ],
+    every=3,
 )
 def test_heads_windows_types_and_head_dimensions(changes: dict[str, Any]) -> None:
     problem = replace(SMALL, **changes)
@@ -94,7 +96,7 @@ def test_the_bounds_tell_neighbours_apart() -> None:
             verify(SMALL, given, wrong)
 
 
-@pytest.mark.parametrize("problem", [replace(SMALL, q_len=300), Problem(1, 2, 1, 200, 150, 128, BF16, causal=True)])
+@sampled("problem", [replace(SMALL, q_len=300), Problem(1, 2, 1, 200, 150, 128, BF16, causal=True)], every=2)
 def test_the_verdict_is_clean(problem: Problem) -> None:
     given = random(problem)
     values = arrays(problem, given)
@@ -105,7 +107,7 @@ def test_the_verdict_is_clean(problem: Problem) -> None:
     verify(problem, given, (values["dq"], values["dk"], values["dv"]))
 
 
-@pytest.mark.parametrize("bounds", [(False, False), (False, True), (True, True)])
+@sampled("bounds", [(False, False), (False, True), (True, True)], keep=[(True, True)])
 @pytest.mark.parametrize("head_dim", [64, 128])
 def test_no_spills_and_no_serialised_wgmma(head_dim: int, bounds: tuple[bool, bool]) -> None:
     config = CONFIGS[head_dim, bounds[1]]

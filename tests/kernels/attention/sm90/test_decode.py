@@ -13,6 +13,7 @@ import warpwright as ww
 from tests.kernels.attention.attention_helpers import SENTINEL, normal_qkv, verify
 from tests.kernels.attention.decode_helpers import launches, run_decode
 from tests.kernels.helpers import replaced, without
+from tests.samples import sampled
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90.decode import combine_of, kernel_of
 from warpwright.kernels.attention.sm90.decode_plan import CONFIGS, DecodeConfig, choose, plan, suits
@@ -35,7 +36,7 @@ SHAPES = [
 ONE = Problem(1, 6, 3, 1, 1000, 64)  # three tiles of eight blocks
 
 
-@pytest.mark.parametrize("head_dim", CONFIGS)
+@sampled("head_dim", CONFIGS, every=2)
 def test_no_spills_and_no_serialised_wgmma_in_any_configuration(head_dim: int) -> None:
     """With every option that adds code."""
     config = replace(CONFIGS[head_dim], places=4)
@@ -52,7 +53,7 @@ def test_no_spills_in_the_second_launch() -> None:
     assert result.errors == {} and " 0 bytes spill stores" in result.log
 
 
-@pytest.mark.parametrize(("problem", "sms"), SHAPES)
+@sampled(("problem", "sms"), SHAPES, every=5)
 def test_agrees_with_float64(problem: Problem, sms: int) -> None:
     given = normal_qkv(problem)
     verify(problem, given, run_decode(problem, given, sms))
@@ -66,7 +67,7 @@ def test_a_second_launch_combines_parts() -> None:
     assert all(np.array_equal(*pair) for pair in zip(found, apart, strict=True))
 
 
-@pytest.mark.parametrize("ctas", [1, 2, 3, 4, 5, 7, 11, 16, 23, 24])
+@sampled("ctas", [1, 2, 3, 4, 5, 7, 11, 16, 23, 24], every=3)
 def test_any_number_of_ctas(ctas: int) -> None:
     """Whole tiles and parts of one block and more; shares that begin or end with less than a block."""
     given = normal_qkv(ONE)
@@ -149,7 +150,7 @@ WHOLE = Problem(1, 72, 3, 1, 500, 64)
 CUT = Problem(1, 24, 4, 4, 1282, 64, causal=True, window=(900, None))
 
 
-@pytest.mark.parametrize(("problem", "ctas", "last"), [(WHOLE, 2, True), (WHOLE, 2, False), (CUT, 3, True)])
+@sampled(("problem", "ctas", "last"), [(WHOLE, 2, True), (WHOLE, 2, False), (CUT, 3, True)], every=2)
 def test_the_verdict_is_clean(problem: Problem, ctas: int, last: bool) -> None:
     """Includes data that one CTA hands to another, and one launch to the next."""
     _, planned, _ = launches(problem, normal_qkv(problem), ctas, replace(choose(problem), last=last))

@@ -13,6 +13,7 @@ import pytest
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import BF16, SENTINEL, normal_qkv, verify
 from tests.kernels.helpers import without
+from tests.samples import sampled
 from warpwright.kernels.attention import Problem, reference
 from warpwright.kernels.attention.sm90.forward import kernel_of
 from warpwright.kernels.attention.sm90.plan import CONFIGS, Config, Plan, choose, plan
@@ -70,7 +71,7 @@ def run_attention(
     return o, lse
 
 
-@pytest.mark.parametrize(("name", "bounds"), [*product(CONFIGS, BOUNDS[:2]), *product(list(CONFIGS)[::3], BOUNDS[2:])])
+@sampled(("name", "bounds"), [*product(CONFIGS, BOUNDS[:2]), *product(list(CONFIGS)[::3], BOUNDS[2:])], every=4)
 def test_no_spills_and_no_serialised_wgmma_in_any_shipped_configuration(name: str, bounds: tuple[bool, bool]) -> None:
     config = CONFIGS[name]
     traced = kernel_of(config).trace(bounds=bounds)
@@ -82,7 +83,7 @@ def test_no_spills_and_no_serialised_wgmma_in_any_shipped_configuration(name: st
     assert traced.threads == (config.threads, 1, 1)
 
 
-@pytest.mark.parametrize(("config", "problem"), SHAPES)
+@sampled(("config", "problem"), SHAPES, every=3)
 def test_agrees_with_float64(config: Config, problem: Problem) -> None:
     given = normal_qkv(problem)
     verify(problem, given, run_attention(problem, config, given))

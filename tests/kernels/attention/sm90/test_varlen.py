@@ -11,6 +11,7 @@ import warpwright as ww
 from tests.kernels.attention.attention_helpers import SENTINEL
 from tests.kernels.attention.sm90.test_forward import NARROW, ONE, ONE_Q, TURN, WIDE
 from tests.kernels.attention.varlen_helpers import Packed, pack_sequences, prepare_launch, starts, verify_packed
+from tests.samples import sampled
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90.plan import CONFIGS, Config, plan_varlen
 from warpwright.kernels.attention.sm90.varlen import kernel_of
@@ -39,7 +40,7 @@ def test_no_spills_and_no_serialised_wgmma(name: str) -> None:
     assert traced.smem_bytes <= CONFIGS[name].smem_bytes
 
 
-@pytest.mark.parametrize(
+@sampled(
     ("config", "problem", "q_lens", "k_lens"),
     [
         (ONE, Problem(1, 2, 1, ANY, ANY, 64), [1, 63, 0, 65, 40, 0], [70, 64, 10, 1, 0, 0]),
@@ -49,6 +50,7 @@ def test_no_spills_and_no_serialised_wgmma(name: str) -> None:
         (WIDE, Problem(1, 3, 3, ANY, ANY, 128, causal=True, scale=0.3), [129, 300], [65, 200]),
         (ONE_Q, Problem(1, 2, 1, ANY, ANY, 200, causal=True), [130, 0, 5], [40, 0, 100]),
     ],
+    every=2,
 )
 def test_agrees_with_float64(config, problem, q_lens, k_lens) -> None:
     given = pack_sequences(problem, q_lens, k_lens)

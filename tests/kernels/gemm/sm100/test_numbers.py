@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.helpers import BF16, SENTINEL, check, gemm, normal, replaced, without
+from tests.samples import sampled
 from warpwright.errors import Deadlock, DeviceError
 from warpwright.kernels.gemm.sm100 import IMPROVED, LEVELS
 
@@ -15,23 +16,20 @@ RAGGED = ((1, 1, 8), (129, 257, 72), (200, 136, 1000), (127, 385, 512))
 
 
 @pytest.mark.parametrize("level", ALL)
-@pytest.mark.parametrize("blocks", [1, 2, 5, 8, 9, 17])
+@sampled("blocks", [1, 2, 5, 8, 9, 17], keep=[1, 8, 9])
 def test_any_number_of_k_blocks_around_the_number_of_stages(level, blocks) -> None:
     a, b = normal(blocks, 128, 64 * blocks), normal(100 + blocks, 128, 64 * blocks)
     check(gemm(level, a, b), a, b)
 
 
-@pytest.mark.parametrize(
-    ("level", "stages"),
-    [(2, 1), (2, 8), (3, 1), (3, 2), (3, 7), (5, 3), (6, 1), (7, 3), (10, 2)],
-)
+@sampled(("level", "stages"), [(2, 1), (2, 8), (3, 1), (3, 2), (3, 7), (5, 3), (6, 1), (7, 3), (10, 2)], every=2)
 def test_any_number_of_stages(level, stages) -> None:
     a, b = normal(stages, 128, 64 * 10), normal(100 + stages, 128, 64 * 10)
     check(gemm(level, a, b, stages=stages), a, b)
 
 
 @pytest.mark.parametrize("level", [*ALL, *IMPROVED.values()])
-@pytest.mark.parametrize("shape", RAGGED)
+@sampled("shape", RAGGED, keep=[(129, 257, 72), (200, 136, 1000)])
 def test_ragged_shapes_leave_the_rows_below_untouched(level, shape) -> None:
     m, n, k = shape
     a, b = normal(1, m, k), normal(2, n, k)
@@ -62,7 +60,7 @@ def test_a_device_with_fewer_sms_than_tiles(level, shape, sms) -> None:
     assert (d[m:].astype(np.float32) == SENTINEL).all()
 
 
-@pytest.mark.parametrize("level", [3, IMPROVED[3], 4, 7, 10])
+@sampled("level", [3, IMPROVED[3], 4, 7, 10], keep=[4, 10])
 @pytest.mark.parametrize(("dtype", "out"), [(np.float16, np.float16), (np.float16, np.float32), (BF16, np.float32)])
 def test_types(level, dtype, out) -> None:
     a, b = normal(5, 130, 136, dtype=dtype), normal(6, 141, 136, dtype=dtype)
@@ -121,7 +119,7 @@ def test_the_peer_bit_on_the_destination_too_is_wrong(level) -> None:
         check(d, a, b)
 
 
-@pytest.mark.parametrize("level", ALL)
+@sampled("level", ALL, every=3)
 def test_without_the_last_commit_all_threads_deadlock(level) -> None:
     a, b = normal(1, 128, 128), normal(2, 128, 128)
     with pytest.raises(Deadlock, match="mbarrier"):

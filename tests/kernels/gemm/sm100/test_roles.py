@@ -12,6 +12,7 @@ import pytest
 
 from tests.kernels.helpers import SENTINEL, check, delayed, gemm, normal, replaced, without
 from tests.lang.ops.emission import instructions, opcodes
+from tests.samples import sampled
 from warpwright.errors import Deadlock, DeviceError
 from warpwright.kernels.gemm.sm100 import IMPROVED, LEVELS, Config, config_of, kernel_of
 from warpwright.kernels.gemm.sm100.steps import rasterize
@@ -61,7 +62,7 @@ def size_of(level: int, blocks: Place) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("level", UPPER)
-@pytest.mark.parametrize(("dtype", "out"), [(bf16, None), (f16, None), (bf16, f32)])
+@sampled(("dtype", "out"), [(bf16, None), (f16, None), (bf16, f32)], every=2)
 def test_ptxas_accepts_every_level_without_local_memory(level, dtype, out) -> None:
     result = assemble(kernel_of(LEVELS[level]).trace(dtype=dtype, out=out).ptx, "sm_100a", "-v")
     assert result.errors == {}
@@ -178,7 +179,7 @@ def test_the_published_order_of_groups_of_eight() -> None:
 
 
 @pytest.mark.parametrize("level", ROLES)
-@pytest.mark.parametrize("blocks", SHAPES)
+@sampled("blocks", SHAPES, every=2)
 def test_every_element_of_d_is_stored_once(level, blocks) -> None:
     m, n, k = size_of(level, blocks)
     times = np.zeros((m, n), int)
@@ -318,7 +319,7 @@ def test_level_5_improved_without_the_barrier_between_tiles_is_wrong_or_deadlock
         check(gemm(IMPROVED[5], a, b, change=lambda ptx: late(lone(ptx)), sms=2), a, b)
 
 
-@pytest.mark.parametrize("level", [6, 7, 8])
+@sampled("level", [6, 7, 8], every=2)
 def test_mmas_that_do_not_wait_for_acc_empty_are_wrong_or_lap_the_epilogue(level) -> None:
     """With the wait, even a late epilogue reads its sums before they are overwritten."""
     late, hasty = delayed("tcgen05.ld"), replaced(r"(wait_acc_empty_0:\n)[^;]*mbarrier\.try_wait[^;]*;[^;]*;", r"\1")

@@ -11,6 +11,7 @@ import pytest
 
 from tests.kernels.helpers import BF16, SENTINEL, check, gemm, normal
 from tests.lang.ops.emission import instructions, opcodes
+from tests.samples import sampled
 from warpwright.kernels.gemm.sm100 import LEVELS, SMALLER, Config, kernel_of, plan_gemm
 from warpwright.ptx.ptxas import assemble
 from warpwright.vgpu import Event, EventLog
@@ -52,8 +53,8 @@ def some(found: list[Event], kind: str, opcode: str) -> list[Event]:
     return [event for event in found if event.kind == kind and event.inst and event.inst.opcode.startswith(opcode)]
 
 
-@pytest.mark.parametrize("name", SWITCHES)
-@pytest.mark.parametrize(("shape", "sms"), [((129, 257, 72), 148), ((1290, 700, 328), 8), ((1, 1, 8), 148)])
+@sampled("name", SWITCHES, every=2)
+@sampled(("shape", "sms"), [((129, 257, 72), 148), ((1290, 700, 328), 8), ((1, 1, 8), 148)], every=2)
 def test_numbers(name, shape, sms) -> None:
     level, changes = SWITCHES[name]
     m, n, k = shape

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import NamedTuple
 
 import pytest
 
 from tests.lang.ops.emission import instructions
+from tests.samples import sampled
 from warpwright.errors import UsageError
 from warpwright.kernels.gemm import Epilogue
 from warpwright.kernels.gemm.sm120 import CONFIGS, LEVELS, Config, choose, config_of, kernel_of
@@ -27,8 +29,7 @@ def assert_clean(config: Config, arch: str = "sm_120a", **keywords: object) -> N
     assert "0 bytes spill stores, 0 bytes spill loads" in result.log
 
 
-@pytest.mark.parametrize("arch", ["sm_120a", "sm_90a"])
-@pytest.mark.parametrize("name", WHOLE)
+@sampled(("name", "arch"), list(product(WHOLE, ("sm_120a", "sm_90a"))), every=3)
 def test_no_spills_in_any_shipped_configuration(name: str, arch: str) -> None:
     assert_clean(SHIPPED[name], arch, epilogue=ALL)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import ml_dtypes
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.helpers import BF16, SENTINEL, normal
+from tests.samples import sampled
 from warpwright.kernels.gemm.sm90 import plan_gemm
 from warpwright.kernels.gemm.sm120 import CONFIGS, LEVELS, Config, kernel_of
 from warpwright.report.verdict import judge
@@ -42,15 +44,22 @@ def gemm(
     return np.ascontiguousarray(d[:-1, :n])
 
 
-@pytest.mark.parametrize("device", ["rtx5090", "h200"])
-@pytest.mark.parametrize("name", WHOLE)
+@sampled(("name", "device"), list(product(WHOLE, ("rtx5090", "h200"))), every=3)
 def test_every_configuration_covers_every_tile(name: str, device: str) -> None:
     a, b = normal(1, 330, 200), normal(2, 264, 200)
     assert judge(gemm(SHIPPED[name], a, b, 2, device=device), a, b.T).verified
 
 
-@pytest.mark.parametrize("majors", [("k", "mn"), ("mn", "k"), ("mn", "mn")])
-@pytest.mark.parametrize("name", [name for name in WHOLE if SHIPPED[name].tile[0] % 64 == 0])
+@sampled(
+    ("name", "majors"),
+    [
+        (name, majors)
+        for name in WHOLE
+        if SHIPPED[name].tile[0] % 64 == 0
+        for majors in (("k", "mn"), ("mn", "k"), ("mn", "mn"))
+    ],
+    every=4,
+)
 def test_every_layout(name: str, majors: tuple[str, str]) -> None:
     a, b = normal(3, 200, 136, dtype=np.float16), normal(4, 264, 136, dtype=np.float16)
     assert judge(gemm(SHIPPED[name], a, b, 2, np.float32, majors), a, b.T).verified

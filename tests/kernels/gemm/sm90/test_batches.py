@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.kernels.helpers import BF16, normal
+from tests.samples import sampled
 from warpwright.kernels.gemm.slices import add_slices, sum_grid
 from warpwright.kernels.gemm.sm90 import CONFIGS, LEVELS, Config, kernel_of, plan_gemm
 from warpwright.layout.tensor_map import TensorMap
@@ -52,8 +54,7 @@ def right(d: np.ndarray, a: np.ndarray, b: np.ndarray) -> bool:
     return all(judge(np.ascontiguousarray(one), x, y.T).verified for one, (x, y) in zip(d, pairs, strict=True))
 
 
-@pytest.mark.parametrize("batched", ["ab", "a", "b"])
-@pytest.mark.parametrize("name", KERNELS)
+@sampled(("name", "batched"), list(product(KERNELS, ("ab", "a", "b"))), every=4)
 def test_a_batch_is_one_launch(name: str, batched: str) -> None:
     m, n, k = SHAPE
     a, b = normal(1, 3, m, k), normal(2, 3, n, k)
@@ -101,8 +102,7 @@ def test_a_strip_of_one_block_waits_until_tma_has_read_the_strip_before(pending:
     assert judge(d, a, b.T).verified is verified
 
 
-@pytest.mark.parametrize("split", [2, 3, 4, 5, 6, 8, 16])
-@pytest.mark.parametrize("tile", [(64, 64), (128, 64)])
+@sampled(("tile", "split"), list(product(((64, 64), (128, 64)), (2, 3, 4, 5, 6, 8, 16))), every=3)
 def test_any_number_of_ctas_splits_k(split: int, tile: tuple[int, int]) -> None:
     config = Config(tile, depth=1, stages=2, consumers=tile[0] // 64, share=(1, 1), split=split, persistent=False)
     a, b = normal(8, 130, 1032), normal(9, 136, 1032)

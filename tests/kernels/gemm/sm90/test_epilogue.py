@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.samples import sampled
 from warpwright.kernels.gemm import Epilogue
 from warpwright.kernels.gemm.epilogue import ACTIVATIONS
 from warpwright.kernels.gemm.sm90 import CONFIGS, LEVELS, Config, kernel_of, plan_gemm
@@ -20,6 +21,7 @@ from warpwright.types import of_dtype
 BF16 = np.dtype(ml_dtypes.bfloat16)
 E4M3, E5M2 = np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)
 THREADS = 128
+BIASES = [(None, BF16), (BF16, np.float16), (np.float16, np.float32), (np.float32, BF16)]  # and the type of D
 SHIPPED = {**{f"level {level}": config for level, config in LEVELS.items()}, **CONFIGS}
 
 
@@ -114,7 +116,12 @@ def assert_near(d: np.ndarray, expected: np.ndarray, slack: np.ndarray | float) 
     assert (error <= half * 1.01 + slack).all(), float((error - half - slack).max())
 
 
-@pytest.mark.parametrize("name", [name for name, config in SHIPPED.items() if config.slices == 1])
+@sampled(
+    "name",
+    [name for name, config in SHIPPED.items() if config.slices == 1],
+    every=7,
+    keep=["64x64 stream", "fp8 128x128"],
+)
 def test_every_configuration_scales_adds_and_activates(name: str) -> None:
     config = SHIPPED[name]
     a, b = operands(1, 200, 310, 400, E4M3 if config.promoted else BF16)
@@ -129,10 +136,11 @@ def test_every_configuration_scales_adds_and_activates(name: str) -> None:
     assert_near(d, expected, 1.2 * (slack + np.abs(bias.astype(np.float64)) * 2.0**-24) + np.abs(expected) * 2.0**-17)
 
 
-@pytest.mark.parametrize(
-    ("bias", "out"), [(None, BF16), (BF16, np.float16), (np.float16, np.float32), (np.float32, BF16)]
+@sampled(
+    ("activation", "bias", "out"),
+    [(activation, *types) for activation in ("", "relu", "gelu", "silu") for types in BIASES],
+    every=5,
 )
-@pytest.mark.parametrize("activation", ["", "relu", "gelu", "silu"])
 def test_every_bias_and_activation(bias: Any, activation: str, out: Any) -> None:
     a, b = (x * np.asarray(0.125, BF16) for x in operands(3, 70, 136, 72, BF16))
     given = None if bias is None else np.random.default_rng(4).standard_normal(136).astype(bias)
@@ -144,10 +152,11 @@ def test_every_bias_and_activation(bias: Any, activation: str, out: Any) -> None
     assert_near(d, expected, 1.2 * slack + np.abs(expected) * 2.0**-16 + 2.0**-24)
 
 
-@pytest.mark.parametrize(
+@sampled(
     ("name", "types"),
     [(name, (E4M3, E4M3)) for name in CONFIGS if name.startswith("fp8")]
     + [("fp8 64x64", types) for types in ((E4M3, E5M2), (E5M2, E4M3), (E5M2, E5M2))],
+    every=4,
 )
 def test_every_fp8_configuration_is_right(name: str, types: tuple[Any, Any]) -> None:
     a, b = operands(5, 260, 200, 656, *types)

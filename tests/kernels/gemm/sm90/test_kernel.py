@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.lang.ops.emission import instructions
+from tests.samples import sampled
 from warpwright.errors import UsageError
 from warpwright.kernels.gemm import Epilogue
 from warpwright.kernels.gemm.slices import add_slices
@@ -61,12 +62,12 @@ def kernels() -> list[str]:
     return [name for name, config in SHIPPED.items() if config.slices == 1]
 
 
-@pytest.mark.parametrize("name", kernels())
+@sampled("name", kernels(), every=3)
 def test_no_spills_and_no_serialised_wgmma_in_any_shipped_configuration(name: str) -> None:
     assert_clean(report(SHIPPED[name], dtype=dtype_of(SHIPPED[name])))
 
 
-@pytest.mark.parametrize("name", kernels())
+@sampled("name", kernels(), every=7)
 def test_no_spills_with_a_whole_epilogue(name: str) -> None:
     assert_clean(report(SHIPPED[name], dtype=dtype_of(SHIPPED[name]), epilogue=ALL))
 
@@ -74,8 +75,8 @@ def test_no_spills_with_a_whole_epilogue(name: str) -> None:
 @pytest.mark.parametrize(
     "epilogue", [Epilogue(scaled=True), Epilogue(bias=f32), Epilogue(activation="relu"), Epilogue(True, f16, "silu")]
 )
-@pytest.mark.parametrize("name", ["128x256", "fp8 128x256", "fp8 192x128", "fp8 128x128"])
-@pytest.mark.parametrize("out", [bf16, f32])
+@sampled("name", ["128x256", "fp8 128x256", "fp8 192x128", "fp8 128x128"], keep=["128x256", "fp8 192x128"])
+@sampled("out", [bf16, f32], every=2)
 def test_no_spills_with_parts_of_an_epilogue(name: str, epilogue: Epilogue, out: type[Scalar]) -> None:
     assert_clean(report(CONFIGS[name], dtype=dtype_of(CONFIGS[name]), epilogue=epilogue, out=out))
 
