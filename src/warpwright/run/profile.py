@@ -11,7 +11,7 @@ from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.lang import Kernel
 from warpwright.lang.trace import Traced
-from warpwright.run.arguments import memory_arrays, pass_arguments
+from warpwright.run.arguments import check_ranks, memory_arrays, pass_arguments
 from warpwright.run.devices import resolve
 from warpwright.run.launch import Entry, check_host, check_limit, prepare_launch
 from warpwright.vgpu import Device as VirtualDevice
@@ -58,6 +58,7 @@ def profile(
         raise UsageError(f"cannot profile on {target.name}; expected a virtual device, such as device='b200'")
     arrays = memory_arrays(memory)
     check_host([*args, *(arrays or ())], target)
+    check_ranks(entry.name, args, target.spec)
     capture = Capture(targets.timing_of(target.spec.name), choose_clusters if fast else lambda launch, timing: None)
     launch = partial(target.launch, entry.module, entry.name, shape["grid"], shape["block"], shape["cluster"])
     how: dict[str, Any] = {"smem": entry.smem if smem is None else smem, "numerics": "none" if fast else None}
