@@ -12,10 +12,16 @@ MAX_GPUS = 8  # of a node
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What joins a GPU to the others of its node, by NVLink through switches. ``gbps``: the nominal bandwidth of one
-    direction in 10^9 bytes a second. ``source`` names the source of each figure."""
+    """What joins a GPU to the others of its node, by NVLink through switches; bandwidths of one direction in 10^9 bytes
+    a second.
+
+    ``gbps``: nominal; ``payload_gbps``: of the data of stores, loads and TMA; ``latency_ns``: of a load from a peer,
+    beyond that of a load from the GPU's own L2; a store takes half of it. ``source`` names the source of each figure.
+    """
 
     gbps: float
+    payload_gbps: float
+    latency_ns: float
     source: Mapping[str, str] = field(compare=False, repr=False)
 
 
@@ -25,8 +31,19 @@ def _link(**figures: tuple[float, str]) -> Link:
     return Link(source=source, **{key: value for key, (value, _) in figures.items()})
 
 
-_NVLINK4 = _link(gbps=(450.0, "NVIDIA H100 and H200 data sheets: NVLink 4, 900 GB/s in both directions"))
-_NVLINK5 = _link(gbps=(900.0, "NVIDIA B200 data sheet: NVLink 5, 1.8 TB/s in both directions"))
+_NVLINK4 = _link(
+    gbps=(450.0, "NVIDIA H100 and H200 data sheets: NVLink 4, 900 GB/s in both directions"),
+    payload_gbps=(
+        402.0,
+        "published: direct stores of two H100s at 402 to 419 GB/s; a copy between two H200s runs at 381 GB/s",
+    ),
+    latency_ns=(700.0, "assumed, until bench/link.py has measured it"),
+)
+_NVLINK5 = _link(
+    gbps=(900.0, "NVIDIA B200 data sheet: NVLink 5, 1.8 TB/s in both directions"),
+    payload_gbps=(804.0, "assumed: the same share of the nominal bandwidth as of NVLink 4"),
+    latency_ns=(700.0, "assumed, as of NVLink 4"),
+)
 
 # The devices whose boards have NVLink to all GPUs of a node.
 LINKS = {
