@@ -141,6 +141,40 @@ def test_the_slowest_rank_counts_and_a_poll_counts_once() -> None:
     assert many.ranks[0].time_us == pytest.approx(few.ranks[0].time_us, rel=1e-6)
 
 
+@kernel("sm_90a", threads=64)
+def poll_then_push(flags: Peers[u32], x: tma.PeerMaps[f32]) -> None:
+    """Rank 0 polls many times, then sends a tile, and polls once more; its other warp loads in between."""
+    tile = smem.tile(f32, (32, 32))
+    with If((tid.x == 0) & (x.rank == 0)):
+        await_flag(flags[0])
+        tma.store(x[1][0, 0], tile)
+        tma.commit_group()
+        tma.wait_group(0)
+        await_flag(flags[0] + 1)
+    with If((tid.x == 32) & (x.rank == 0)):
+        st(flags[0] + 2, ld(flags[1]))
+    with If((tid.x == 0) & (x.rank == 1)):
+        for _ in loop(500):
+            st(flags[1], 0, sem="relaxed", scope="sys")
+        for number in range(2):
+            st(flags[0] + number, 1, sem="release", scope="sys")
+
+
+def await_flag(flag: Any) -> None:
+    for _ in loop():
+        Break(when=ld(flag, sem="acquire", scope="sys") == 1)
+
+
+def test_what_comes_after_a_poll_counts() -> None:
+    x = ww.PerRank([np.zeros((32, 32), np.float32) for _ in range(2)])
+    flags = ww.PerRank([np.zeros(3, np.uint32) for _ in range(2)])
+    profile = ww.profile(poll_then_push, 1, args=[flags, x], device="h200x2")
+    sector = 32
+    sent = [rank.bytes_sent for rank in profile.ranks]
+    assert sent == [32 * 32 * 4, 2 * sector]
+    assert profile.ranks[0].bytes_received == sector
+
+
 @pytest.mark.parametrize("name", targets.LINKS)
 def test_every_figure_of_a_link_has_a_source(name: str) -> None:
     link = targets.LINKS[name]

@@ -42,7 +42,8 @@ class Peers:
         again = np.flatnonzero(same & (np.diff(polls) <= NEAR))
         firsts, lasts = polls[again], polls[again + 1]
         edges = np.zeros(len(rows) + 1, np.int64)
-        edges[firsts], edges[lasts] = edges[firsts] + 1, edges[lasts] - 1
+        edges[firsts] += 1
+        edges[lasts] -= 1
         kept, rest = np.cumsum(edges[:-1]) == 0, rows.copy()
         rest[:, 1] -= _within_warps(rows[:, 0] >> 32, lasts, rows[lasts, 1] - rows[firsts, 1])
         return kept, rest[kept]
