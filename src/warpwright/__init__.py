@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     )
     from warpwright.interop.virtual import virtual
     from warpwright.lang.kernel import kernel
+    from warpwright.layout.peers import PerRank
     from warpwright.layout.tensor_map import TensorMap
     from warpwright.ops.attention.forward import attention
     from warpwright.ops.attention.varlen import attention_varlen
@@ -55,6 +56,7 @@ __all__ = [
     "KernelError",
     "LaunchError",
     "MemoryFault",
+    "PerRank",
     "PrecisionWarning",
     "ProtocolError",
     "PtxSyntaxError",
@@ -80,6 +82,7 @@ __version__ = "0.2.0"
 # The home of each name that is no error. A module is imported when its name is first used: the command line, and a
 # program that only launches, need a part of the package.
 _HOMES = {
+    "PerRank": "layout.peers",
     "TensorMap": "layout.tensor_map",
     "attention": "ops.attention.forward",
     "attention_varlen": "ops.attention.varlen",

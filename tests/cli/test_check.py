@@ -226,5 +226,5 @@ def test_an_unknown_rule_is_answered_with_those_there_are(folder) -> None:
     result = run("right.toml", "--off", "rase")
     assert result.exit_code == 2
     assert result.stderr.startswith(
-        "warpwright: error: given off='rase'; expected one of race, grid-race, proxy-fence, "
+        "warpwright: error: given off='rase'; expected one of race, grid-race, peer-race, proxy-fence, "
     )

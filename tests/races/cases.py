@@ -27,6 +27,7 @@ class Case:
     wrong: dict[str, Any] = field(default_factory=lambda: {"right": False})
     right: dict[str, Any] = field(default_factory=lambda: {"right": True})
     depends_on: tuple[int, ...] = ()
+    device: str | None = None
 
     @property
     def name(self) -> str:
@@ -56,7 +57,8 @@ def in_cluster(case: Case, ctas: int) -> Case:
 def check_case(case: Case, config: dict[str, Any], *off: str, strict: bool | None = None) -> Verdict:
     """Returns the verdict on the kernel of a case, wrong or right."""
     kernel = case.kernel.configure(**config)
-    return check(kernel, grid=case.grid, args=case.args, off=off, depends_on=case.depends_on, strict=strict)
+    how: dict[str, Any] = {"off": off, "depends_on": case.depends_on, "strict": strict, "device": case.device}
+    return check(kernel, grid=case.grid, args=case.args, **how)
 
 
 def _lines(finding: Finding) -> list[str]:

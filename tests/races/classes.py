@@ -13,6 +13,7 @@ from tests.races import (
     global_kernels,
     kernels,
     map_kernels,
+    node_kernels,
     published,
     published_copies,
     published_protocol,
@@ -21,6 +22,7 @@ from tests.races import (
 )
 from tests.races.cases import Case, new_case
 from tests.races.corpus import copies
+from warpwright.layout.peers import PerRank
 from warpwright.layout.tensor_map import TensorMap
 
 __all__ = ["CLASSES", "MORE"]
@@ -37,6 +39,8 @@ MODIFY_MAP, PASS_MAP = (
     [TensorMap(ROWS, (8, 32)), WORDS, FLOATS],
 )
 MATMUL = [TALL, SQUARE, RESULT]
+RANK_ROWS = PerRank([ROWS, ROWS.copy()])
+SENT = [RANK_ROWS, PerRank([WORDS, OTHERS]), RANK_ROWS, PerRank([FLOATS, FLOATS.copy()])]
 
 
 c, g, p, q, t = published_copies, global_kernels, published, published_protocol, published_tensor
@@ -299,4 +303,5 @@ MORE: tuple[Case, ...] = (
     new_case(copies.load_all, [BOX], "cluster-entry", "tma.load(", grid=2, wrong="entry"),
     new_case(q.number_as_parity, [BOX, 3], "mbarrier-parity", "full.wait("),
     new_case(t.others_commit, [FLOATS], "race", "tcgen05.mma(", "tcgen05.ld(acc)"),
+    replace(new_case(node_kernels.send_tile, SENT, "peer-race", "tma.store(", "out[0] = y[0]"), device="h200x2"),
 )

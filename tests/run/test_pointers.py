@@ -319,7 +319,7 @@ def test_a_real_gpu_takes_arrays_in_its_memory_only(monkeypatch: pytest.MonkeyPa
     seen: dict[str, Any] = {}
     gpu = SimpleNamespace(
         name="cuda:0",
-        spec=SimpleNamespace(arch="sm_90"),
+        spec=SimpleNamespace(arch="sm_90", gpus=1),
         launch=lambda *args, **how: seen.update(how) or SimpleNamespace(printed=""),
     )
     there = DeviceArray(1 << 40, (4,), (4,), np.dtype(np.float32), 0, None)

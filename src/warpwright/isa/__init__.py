@@ -15,9 +15,20 @@ from warpwright.isa.table import FORMS
 from warpwright.isa.traits import QUEUES, Traits
 
 __all__ = [
-    "FORMS", "QUEUES", "UNKNOWN", "Form", "Match", "Modifier", "Operand", "Places", "Spelling", "Traits", "describe",
-    "lookup", "match", "supports",
+    "FORMS", "QUEUES", "UNKNOWN", "Form", "Match", "Modifier", "Operand", "Places", "Spelling", "Traits", "absence",
+    "describe", "lookup", "match", "supports",
 ]  # fmt: skip
+
+# Instructions of PTX that the table lacks on purpose, by their first word, with the reason and what to write.
+_ABSENT = {
+    "multimem": "multimem uses multicast memory of NVSwitch, which kernels for any NVLink node cannot have; use the "
+    "memory of each rank: ld, st, red or TMA with Peers and tma.PeerMaps",
+}
+
+
+def absence(opcode: str) -> str:
+    """Returns why the table lacks an instruction on purpose; "" for any other opcode."""
+    return _ABSENT.get(opcode.partition(".")[0], "")
 
 
 @cache

@@ -63,6 +63,7 @@ from warpwright.lang.ops.special import (
     tid,
 )
 from warpwright.lang.ops.warp import activemask, elect_one, match, redux, shfl, vote, warp
+from warpwright.lang.peers import Peers
 from warpwright.lang.pointer import Global, Pointer, Shared, ld, st
 from warpwright.lang.ring import Ring
 from warpwright.lang.role import role
@@ -97,13 +98,14 @@ from warpwright.lang.scalars import (
 from warpwright.lang.trace import Traced
 
 __all__ = [
-    "Break", "Elif", "Else", "Expr", "Fragment", "Global", "If", "Kernel", "Pointer", "Ring", "Shared", "Traced",
-    "Value", "Var", "activemask", "assert_", "atom", "b8", "b16", "b32", "b64", "b128", "bar", "bf16", "bf16x2",
-    "bitcast", "brev", "clock64", "cluster", "cluster_ctaid", "cluster_nctaid", "clusterid", "clusterlaunchcontrol",
-    "clz", "cos", "cp_async", "ctaid", "cvt", "div", "e2m1x2", "e4m3", "e5m2", "elect_one", "ex2", "f16", "f16x2",
-    "f32", "f64", "fence", "fma", "globaltimer", "griddepcontrol", "kernel", "lanemask_lt", "ld", "ldmatrix", "lg2",
-    "loop", "match", "max", "mbarrier", "min", "mma", "movmatrix", "mul_hi", "mul_wide", "nclusterid", "nctaid", "ntid",
-    "pack", "popc", "pred", "printf", "prmt", "rcp", "red", "redux", "rem", "role", "rsqrt", "s8", "s16", "s32", "s64",
-    "select", "setmaxnreg", "shfl", "sin", "smem", "smid", "sqrt", "st", "stmatrix", "tanh", "tcgen05", "tensormap",
-    "tf32", "tid", "tma", "tmem", "u8", "u16", "u32", "u64", "ue4m3", "ue8m0", "unpack", "var", "vote", "warp", "wgmma",
+    "Break", "Elif", "Else", "Expr", "Fragment", "Global", "If", "Kernel", "Peers", "Pointer", "Ring", "Shared",
+    "Traced", "Value", "Var", "activemask", "assert_", "atom", "b8", "b16", "b32", "b64", "b128", "bar", "bf16",
+    "bf16x2", "bitcast", "brev", "clock64", "cluster", "cluster_ctaid", "cluster_nctaid", "clusterid",
+    "clusterlaunchcontrol", "clz", "cos", "cp_async", "ctaid", "cvt", "div", "e2m1x2", "e4m3", "e5m2", "elect_one",
+    "ex2", "f16", "f16x2", "f32", "f64", "fence", "fma", "globaltimer", "griddepcontrol", "kernel", "lanemask_lt", "ld",
+    "ldmatrix", "lg2", "loop", "match", "max", "mbarrier", "min", "mma", "movmatrix", "mul_hi", "mul_wide",
+    "nclusterid", "nctaid", "ntid", "pack", "popc", "pred", "printf", "prmt", "rcp", "red", "redux", "rem", "role",
+    "rsqrt", "s8", "s16", "s32", "s64", "select", "setmaxnreg", "shfl", "sin", "smem", "smid", "sqrt", "st", "stmatrix",
+    "tanh", "tcgen05", "tensormap", "tf32", "tid", "tma", "tmem", "u8", "u16", "u32", "u64", "ue4m3", "ue8m0", "unpack",
+    "var", "vote", "warp", "wgmma",
 ]  # fmt: skip

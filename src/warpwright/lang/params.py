@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value
 from warpwright.lang.foreign import missing
+from warpwright.lang.peers import Peers, RankBlock, map_address
 from warpwright.lang.pointer import Global
 from warpwright.lang.trace import Trace
+from warpwright.layout.peers import MAP_BYTES, PEER_MAPS_BYTES, PEERS_BYTES
 from warpwright.ptx import nodes
 from warpwright.types import Scalar, pred, u64
 
-__all__ = ["Box", "Map", "bind", "declare"]
+__all__ = ["Box", "Map", "PeerMaps", "bind", "declare"]
 
 T = TypeVar("T")
 
@@ -64,9 +66,30 @@ class Map(Generic[T]):
             raise missing(self, name)
 
 
+class PeerMaps(RankBlock, Generic[T]):
+    """A tensor map over the buffer of every rank, as a parameter: ``y: tma.PeerMaps[bf16]``.
+
+    ``y[r]`` is the tensor map of rank r, an int or a u32, so ``y[r][row, col]`` is a box of its buffer; ``y.rank`` is
+    the rank of this GPU and ``y.ranks`` the number of ranks. All maps have one box and one swizzle.
+    """
+
+    kind = "PeerMaps"
+
+    def __init__(self, name: str, dtype: type[Scalar]) -> None:
+        super().__init__(name, dtype, MAP_BYTES)
+
+    def __getitem__(self, rank: Value) -> Map[T]:
+        self._check(rank)
+        return Map(self.name, self.dtype, map_address(self.name, rank))
+
+
 def declare(name: str, annotation: Any) -> nodes.Variable:
     """Returns the ``.param`` for parameter ``name``. Raises KernelError if no parameter can have ``annotation``."""
     origin = typing.get_origin(annotation)
+    if origin is PeerMaps:
+        return nodes.Variable("param", "b8", name, dims=(PEER_MAPS_BYTES,), align=64)
+    if origin is Peers:
+        return nodes.Variable("param", "b8", name, dims=(PEERS_BYTES,), align=8)
     if origin is Map:
         return nodes.Variable("param", "b8", name, dims=(128,), align=64)
     if origin is Global:
@@ -82,13 +105,17 @@ def declare(name: str, annotation: Any) -> nodes.Variable:
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", repr(annotation))
     raise misuse(
         f"given parameter {name}: {text}; expected a scalar type (u32, f32, …), Global[T] "
-        "for an array, or tma.Map[T] for a tensor map"
+        "for an array, tma.Map[T] for a tensor map, or Peers[T] or tma.PeerMaps[T] for those of all ranks"
     )
 
 
 def bind(trace: Trace, name: str, annotation: Any) -> Any:
-    """Returns the value of parameter ``name`` in the traced kernel: an `Expr`, a `Pointer` or a `Map`."""
+    """Returns the value of parameter ``name`` in the traced kernel: an `Expr`, a `Pointer`, a `Map`, or those of all
+    ranks."""
     origin = typing.get_origin(annotation)
+    if origin in (Peers, PeerMaps):
+        block: Peers[Any] | PeerMaps[Any] = origin(name, typing.get_args(annotation)[0])
+        return block
     if origin is Map:
         address = _emit_prologue(trace, "cvta.param.u64", u64, _emit_prologue(trace, "mov.b64", u64, name))
         return Map(name, typing.get_args(annotation)[0], address)

@@ -249,9 +249,8 @@ class Trace:
             raise self.pending_error
         match = isa.match(opcode)
         if match is None:
-            raise misuse(
-                f"{opcode} is not an instruction of PTX ISA 9.1; check the spelling and order of its modifiers"
-            )
+            unknown = f"{opcode} is not an instruction of PTX ISA 9.1; check the spelling and order of its modifiers"
+            raise misuse(f"given {opcode}; {isa.absence(opcode)}" if isa.absence(opcode) else unknown)
         if not isa.supports(match, self.arch):
             raise misuse(
                 f"{match.form.name} needs {_target_list(match.spelling.targets)}; this kernel is traced for "

@@ -72,7 +72,7 @@ def time_row(profile: Profile) -> dict[str, Any]:
 def usage_row(profile: Profile) -> dict[str, Any]:
     """Returns the shares of the peaks and the bytes moved, as a row of a table."""
     usage = profile.usage
-    return {
+    row = {
         "tensor cores": percent(usage.tensor),
         "L2": percent(usage.l2),
         "device memory": percent(usage.hbm),
@@ -82,6 +82,9 @@ def usage_row(profile: Profile) -> dict[str, Any]:
         "L2 MB": round(profile.bytes_l2 / 1e6, 1),
         "device memory MB": round(profile.bytes_hbm / 1e6, 1),
     }
+    if not profile.ranks:
+        return row
+    return row | {"sent MB": round(profile.bytes_sent / 1e6, 1), "received MB": round(profile.bytes_received / 1e6, 1)}
 
 
 def grid_row(profile: Profile) -> dict[str, Any]:

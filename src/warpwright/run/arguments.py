@@ -6,27 +6,30 @@ import contextlib
 import math
 import typing
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.lib import array_utils
 from numpy.typing import NDArray
 
+from warpwright import targets
 from warpwright.arrays.device import DeviceArray
 from warpwright.arrays.libraries import View, memory_of, overlaps_itself
 from warpwright.errors import UsageError, kind_of
-from warpwright.lang import Global
-from warpwright.lang.ops.tma import Map, MapUse
+from warpwright.lang import Global, Peers
+from warpwright.lang.ops.tma import Map, MapUse, PeerMaps
+from warpwright.layout.peers import MAP_BYTES, PEER_MAPS_BYTES, PEERS_BYTES, PerRank, has_all_ranks
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx.nodes import Variable
 from warpwright.types import Scalar
 
-__all__ = ["memory_arrays", "nbytes_of", "pass_arguments", "typed_arguments", "value_of"]
+__all__ = ["check_ranks", "memory_arrays", "nbytes_of", "pass_arguments", "typed_arguments", "value_of"]
 
-TENSOR_MAP_BYTES = 128
 ROW_BYTES = 16  # of a box, at least
 POINTER_TYPES = ("u64", "b64", "s64")
 _EDITS: dict[type, str] = {list: ": np.array({x})", tuple: ": np.array({x})", bytes: ": np.frombuffer({x}, np.uint8)"}
+_WORDS = {Global: "Global", Map: "tma.Map", Peers: "Peers", PeerMaps: "tma.PeerMaps"}
 SHARING_WORK: Any = 100_000
 
 
@@ -53,6 +56,7 @@ def pass_arguments(
         _check_gaps(kernel, zip(names, [*passed, *memory], strict=True))
         yield passed
         return
+    _check_dense(params, passed)
     _check_shared(kernel, params, passed)
     strided = sorted(filter(_needs_packing, passed), key=lambda array: array.flags.writeable)
     packed = {
@@ -64,6 +68,33 @@ def pass_arguments(
         for array, copy in packed.values():
             if copy.flags.writeable:
                 array[...] = copy
+
+
+def _check_dense(params: Sequence[Variable], passed: Sequence[Any]) -> None:
+    """Raise UsageError for an array of a rank that is not C-contiguous: all ranks must use the same memory."""
+    for param, value in zip(params, passed, strict=True):
+        for array in value.values if isinstance(value, PerRank) else ():
+            if _needs_packing(array):
+                given = f"an array of a rank with strides of {array.strides} bytes"
+                raise _mismatch(param, given, f"a C-contiguous one: np.ascontiguousarray({param.name})")
+
+
+def check_ranks(kernel: str, args: Iterable[Any], spec: targets.Device) -> None:
+    """Raise UsageError for arguments that do not fit the number of ranks of a device."""
+    for value in args:
+        given = len(value.values) if isinstance(value, PerRank) else 1
+        if isinstance(value, PerRank) and given != spec.gpus:
+            chip = spec.chip if spec.chip in targets.LINKS else "h200"
+            edit = f"device='{chip}x{given}'" if spec.gpus == 1 else f"PerRank of {spec.gpus}"
+            raise UsageError(
+                f"launch of {kernel!r} on {spec.name}: given PerRank of {given} values for {spec.gpus} "
+                f"rank{'s' * (spec.gpus > 1)}; expected {edit}"
+            )
+        if spec.gpus > 1 and isinstance(value, np.ndarray | TensorMap):
+            raise UsageError(
+                f"launch of {kernel!r} on {spec.name}: given one array for {spec.gpus} ranks; expected an array of "
+                "each rank: ww.PerRank([x0, x1, …])"
+            )
 
 
 def memory_arrays(memory: Any) -> list[View] | None:
@@ -162,21 +193,26 @@ def typed_arguments(
     annotations = dict(enumerate(params))
     for position, value in enumerate(args):
         name, annotation = annotations.get(position, ("", None))
-        origin = typing.get_origin(annotation)
-        if not isinstance(value, (np.ndarray, DeviceArray)) or origin not in (Global, Map):
-            yield value
-            continue
-        use = maps.get(name) if origin is Map else None
-        element = use.dtype if use else typing.get_args(annotation)[0]
-        if not _accepts(value.dtype, element):
-            word = "Global" if origin is Global else "tma.Map"
-            raise UsageError(
-                f"argument {name!r} ({word}[{element.name}]) was given an array of {value.dtype}; "
-                f"expected {_astype(name, element.dtype) if element.dtype else f'{element.nbytes} bytes an element'}"
-            )
-        if use is None and origin is Map and value.shape:  # no copy uses the map: any box will do
-            use = MapUse((1,) * (len(value.shape) - 1) + (-(-ROW_BYTES // value.itemsize),), 0, element)
-        yield TensorMap(value, use.box, swizzle=use.swizzle) if use else value
+        if isinstance(value, PerRank):
+            yield PerRank([_typed_argument(name, annotation, maps, each) for each in value.values])
+        else:
+            yield _typed_argument(name, annotation, maps, value)
+
+
+def _typed_argument(name: str, annotation: Any, maps: Mapping[str, MapUse], value: Any) -> Any:
+    origin = typing.get_origin(annotation)
+    if not isinstance(value, (np.ndarray, DeviceArray)) or origin not in _WORDS:
+        return value
+    use = maps.get(name) if origin in (Map, PeerMaps) else None
+    element = use.dtype if use else typing.get_args(annotation)[0]
+    if not _accepts(value.dtype, element):
+        raise UsageError(
+            f"argument {name!r} ({_WORDS[origin]}[{element.name}]) was given an array of {value.dtype}; "
+            f"expected {_astype(name, element.dtype) if element.dtype else f'{element.nbytes} bytes an element'}"
+        )
+    if use is None and origin in (Map, PeerMaps) and value.shape:  # no copy uses the map: any box will do
+        use = MapUse((1,) * (len(value.shape) - 1) + (-(-ROW_BYTES // value.itemsize),), 0, element)
+    return TensorMap(value, use.box, swizzle=use.swizzle) if use else value
 
 
 def _astype(name: str, dtype: np.dtype[Any]) -> str:
@@ -193,6 +229,10 @@ def _accepts(dtype: np.dtype[Any], element: type[Scalar]) -> bool:
 
 
 def _convert(param: Variable, value: Any) -> Any:
+    if isinstance(value, PerRank):
+        return PerRank([_convert(_of_rank(param, value), each) for each in value.values])
+    if nbytes_of(param) in (PEERS_BYTES, PEER_MAPS_BYTES) and isinstance(value, np.ndarray | DeviceArray | TensorMap):
+        raise _mismatch(param, "one array", "one of every rank: ww.PerRank([x0, x1])")
     if isinstance(value, TensorMap):
         return _tensor_map(param, value)
     if isinstance(value, DeviceArray):
@@ -204,8 +244,15 @@ def _convert(param: Variable, value: Any) -> Any:
     return _number(param, value)
 
 
+def _of_rank(param: Variable, value: PerRank) -> Variable:
+    """Returns the parameter that takes one of the values: of a block of all ranks, an address or a tensor map."""
+    if not has_all_ranks(nbytes_of(param), value):
+        return param
+    return replace(param, type="u64", dims=()) if nbytes_of(param) == PEERS_BYTES else replace(param, dims=(MAP_BYTES,))
+
+
 def _tensor_map(param: Variable, value: TensorMap) -> TensorMap:
-    if nbytes_of(param) != TENSOR_MAP_BYTES:
+    if nbytes_of(param) != MAP_BYTES:
         raise _mismatch(param, "a TensorMap", "a parameter of 128 bytes (.align 64 .b8 name[128])")
     return value
 
@@ -278,7 +325,7 @@ def _mismatch(param: Variable, given: str, expected: str) -> UsageError:
 
 def _expected(param: Variable) -> str:
     if param.dims:
-        tensor_map = "a TensorMap or " if nbytes_of(param) == TENSOR_MAP_BYTES else ""
+        tensor_map = "a TensorMap or " if nbytes_of(param) == MAP_BYTES else ""
         return f"{tensor_map}a struct of {nbytes_of(param)} bytes: bytes, a ctypes.Structure or a NumPy record"
     return "an array or an int" if param.type in POINTER_TYPES else "a float" if param.type[0] == "f" else "an int"
 

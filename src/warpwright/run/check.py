@@ -15,8 +15,9 @@ from warpwright.errors import DescriptorError, DeviceError, UsageError
 from warpwright.gpu import Device
 from warpwright.lang import Kernel
 from warpwright.lang.trace import Traced
+from warpwright.layout.peers import each_value
 from warpwright.ptx import nodes
-from warpwright.run.arguments import memory_arrays, pass_arguments
+from warpwright.run.arguments import check_ranks, memory_arrays, pass_arguments
 from warpwright.run.devices import resolve
 from warpwright.run.exploration import Exploration
 from warpwright.run.launch import Entry, check_host, check_limit, prepare_launch
@@ -83,11 +84,12 @@ def check(
     if not isinstance(target, VirtualDevice):
         raise UsageError(f"cannot check on {target.name}; expected a virtual device, such as device='b200'")
     check_host([*args, *(arrays or ())], target)
+    check_ranks(entry.name, args, target.spec)
     with pass_arguments(entry.name, entry.function.params, args, arrays) as passed:
         how = {"smem": entry.smem if smem is None else smem, "args": passed, "memory": arrays, "limit": limit}
         run = partial(_run, target, entry, shape, how)
         every = [*passed, *(arrays or ())]
-        depends = [getattr(every[number], "array", every[number]) for number in earlier]
+        depends = [getattr(value, "array", value) for value in each_value(every[number] for number in earlier)]
         return _run_schedules(entry, target.name, partial(Watcher, frozenset(off), depends, strict), seeds, run, update)
 
 

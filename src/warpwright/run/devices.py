@@ -15,7 +15,8 @@ DEFAULT = "b200"
 
 def device(name: str = DEFAULT, *, numerics: str = "exact") -> Device:
     """Returns a GPU: ``cuda`` or ``cuda:1`` is a real GPU; the names of ``warpwright devices``, such as ``b200``
-    (sm_100a), ``b300`` (sm_103a), ``h200`` (sm_90a) and ``rtx5090`` (sm_120a), are virtual GPUs.
+    (sm_100a), ``b300`` (sm_103a), ``h200`` (sm_90a) and ``rtx5090`` (sm_120a), are virtual GPUs; ``h200x8`` is a
+    virtual node of eight.
 
     ``numerics`` selects how the tensor cores of a virtual GPU round sums: ``"exact"`` or ``"hardware"``, see `launch`;
     a real GPU ignores it.
@@ -26,7 +27,7 @@ def device(name: str = DEFAULT, *, numerics: str = "exact") -> Device:
         raise UsageError(_no_device(name))
     if name.startswith("cuda"):
         return cuda.device(name)
-    if name.lower() not in targets.DEVICES:
+    if targets.split_node(name)[0] not in targets.DEVICES:
         raise UsageError(f"given device {name!r}; expected one of {', '.join(targets.DEVICES)}, cuda")
     return vgpu.Device(targets.device(name), numerics)
 

@@ -21,9 +21,9 @@ from warpwright.errors import LaunchError, PtxSyntaxError, UsageError, Warpwrigh
 from warpwright.gpu import Device, LaunchResult
 from warpwright.lang import Kernel
 from warpwright.lang.trace import Traced
-from warpwright.layout.tensor_map import TensorMap
+from warpwright.layout.peers import each_value
 from warpwright.ptx import nodes
-from warpwright.run.arguments import memory_arrays, pass_arguments, typed_arguments
+from warpwright.run.arguments import check_ranks, memory_arrays, pass_arguments, typed_arguments
 from warpwright.run.devices import resolve
 
 __all__ = ["Entry", "Launcher", "PtxModule", "launch", "load_ptx"]
@@ -259,8 +259,9 @@ def launch(
     ``grid`` counts CTAs, ``block`` threads, ``cluster`` CTAs: a number, or up to three in the order x, y, z. ``smem``
     is dynamic shared memory in bytes. A kernel of the language, or PTX with ``.reqntid``, needs no ``block``.
     ``args`` has a value for each ``.param``: an array of NumPy, torch, CuPy or another library (device pointer), a
-    TensorMap, a Python or NumPy number, or for a struct ``bytes``, a ctypes.Structure or a NumPy record. A kernel of
-    the language has the box and swizzle of its tensor maps, so it takes the array. Arrays of the host are copied to the
+    TensorMap, a Python or NumPy number, or for a struct ``bytes``, a ctypes.Structure or a NumPy record; on a node
+    (``device="h200x2"``) a `PerRank` of such values. A kernel of the language has the box and swizzle of its tensor
+    maps, so it takes the array. Arrays of the host are copied to the
     device and back; those that share memory share it there too. Of an array that is not C-contiguous the kernel gets a
     packed copy. Arrays on a GPU are used in place; if all arrays are on a GPU, the launch is started without waiting:
     on ``stream`` (of cuda.core, torch or CuPy, or the driver's handle), else on the current stream of that library.
@@ -284,6 +285,7 @@ def launch(
     entry, shape, args = prepare_launch(kernel, grid, block, cluster, args)
     arrays = memory_arrays(memory)
     target = _device_for(device, entry.target, args, arrays, bool(observers))
+    check_ranks(entry.name, args, target.spec)
     options = _options(stream, numerics, limit, [*args, *(arrays or ())], target)
     options |= shape | {"smem": entry.smem if smem is None else smem, "observers": observers}
     if arrays is not None:
@@ -326,7 +328,7 @@ def prepare_launch(
 
 def gpu_of(args: Iterable[Any]) -> str | None:
     """Returns the name of the GPU of the first array on a GPU; None if all arrays are on the host."""
-    arrays = [value.array if isinstance(value, TensorMap) else value for value in args]
+    arrays = [getattr(value, "array", value) for value in each_value(args)]
     return next((f"cuda:{array.ordinal or 0}" for array in arrays if isinstance(array, DeviceArray)), None)
 
 
@@ -348,7 +350,7 @@ def _device_for(
 
 def _on_host(args: Iterable[Any], memory: Iterable[View]) -> bool:
     """Returns whether an array of a launch is on the host; an array without dimensions is the value of a struct."""
-    arrays = (value.array if isinstance(value, TensorMap) else value for value in (*args, *memory))
+    arrays = (getattr(value, "array", value) for value in each_value((*args, *memory)))
     return any(isinstance(array, np.ndarray) and array.ndim for array in arrays)
 
 

@@ -11,7 +11,7 @@ from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.lang import Kernel
 from warpwright.lang.trace import Traced
-from warpwright.run.arguments import memory_arrays, pass_arguments
+from warpwright.run.arguments import check_ranks, memory_arrays, pass_arguments
 from warpwright.run.devices import resolve
 from warpwright.run.launch import Entry, check_host, check_limit, prepare_launch
 from warpwright.vgpu import Device as VirtualDevice
@@ -42,6 +42,7 @@ def profile(
 
     ``fast``: only clusters of the first two waves run and represent all others, engines neither copy nor multiply data,
     and the arrays in ``args`` are not written. Otherwise every cluster runs, and the arrays have the results.
+    On a node every cluster runs; the profile is that of the slowest rank, and ``ranks`` has one for each.
     ``sustained``: predict with the clock that the power limit of the board allows after about 50 ms of such launches;
     otherwise with the clock after idle time.
     ``warm``: predict one launch of many in a loop, as benchmarks measure: L2 has the data that the launch before left
@@ -58,7 +59,9 @@ def profile(
         raise UsageError(f"cannot profile on {target.name}; expected a virtual device, such as device='b200'")
     arrays = memory_arrays(memory)
     check_host([*args, *(arrays or ())], target)
-    capture = Capture(targets.timing_of(target.spec.name), choose_clusters if fast else lambda launch, timing: None)
+    check_ranks(entry.name, args, target.spec)
+    some = fast and target.spec.gpus == 1  # ranks wait for flags that any cluster may write
+    capture = Capture(targets.timing_of(target.spec.name), choose_clusters if some else lambda launch, timing: None)
     launch = partial(target.launch, entry.module, entry.name, shape["grid"], shape["block"], shape["cluster"])
     how: dict[str, Any] = {"smem": entry.smem if smem is None else smem, "numerics": "none" if fast else None}
     how |= {"limit": limit, "memory": arrays}

@@ -13,7 +13,7 @@ __all__ = ["DEVICES", "Device", "nearest"]
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One kind of GPU.
+    """One kind of GPU, or a node of several: the figures are those of one of its ``gpus``.
 
     ``clock_mhz`` is the maximum SM clock, ``bf16_tflops`` the dense peak with float32 accumulation, ``hbm_gbps`` the
     nominal bandwidth in 10^9 bytes a second; sizes are in bytes. ``source`` names the source of each figure.
@@ -28,6 +28,12 @@ class Device:
     hbm_gbps: float
     l2_bytes: int
     source: Mapping[str, str] = field(compare=False, repr=False)
+    gpus: int = 1
+
+    @property
+    def chip(self) -> str:
+        """The name of the device without the number of GPUs: ``"h200"`` of ``"h200x2"``."""
+        return self.name if self.gpus == 1 else self.name.rpartition("x")[0]
 
     @property
     def limits(self) -> Arch:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from warpwright.arrays.device import refuse_written
 from warpwright.errors import DeviceError, LaunchError
 from warpwright.gpu import LaunchResult
-from warpwright.layout.tensor_map import TensorMap
+from warpwright.layout.peers import PerRank, each_value
 from warpwright.ptx import nodes
 from warpwright.targets import Device as Spec
 from warpwright.targets import Timing, runs
@@ -23,11 +23,12 @@ from warpwright.vgpu.machine.launch import Dim3, Launch
 from warpwright.vgpu.machine.schedule import run_clusters
 from warpwright.vgpu.machine.tape import CAPACITY, ROWS_OF_ONE
 from warpwright.vgpu.program.decode import decode
-from warpwright.vgpu.program.program import Program
+from warpwright.vgpu.program.program import Param, Program
 
 __all__ = ["Device", "LaunchResult"]
 
 _CACHED = 64
+_SLICE, _NODE_SLICE = 20_000, 1_000  # block jumps: on a node clusters spin until those of other ranks have run
 _CHECKED_SLICE = 5_000
 _STEP = 64  # block jumps: clusters in step should not get far ahead where they wait for nothing
 _Key = tuple[int, str, bool, bool, frozenset[int], int]
@@ -75,9 +76,11 @@ class _Observers(Listener[Launch, Any]):
 
 
 class Device:
-    """A virtual GPU.
+    """A virtual GPU, or a virtual node of several GPUs.
 
-    ``Device(targets.device("b200"))`` runs PTX for the chip's own target and its family on the CPU. Raises, from
+    ``Device(targets.device("b200"))`` runs PTX for the chip's own target and its family on the CPU; on
+    ``targets.device("b200x8")`` eight ranks run a launch, each with the whole grid and with its values of the `PerRank`
+    arguments, in one address space. Raises, from
     `launch`, LaunchError for a launch that the chip refuses and a DeviceError for a fault while the kernel runs.
     """
 
@@ -128,6 +131,7 @@ class Device:
         kernel = _compiled(module, entry, listener)
         launch = Launch(kernel, self.spec, grid, block, cluster, smem, listener, numerics or self.numerics)
         launch.insts, launch.limit, launch.seed = kernel.program.insts, limit, seed
+        launch.slice = _SLICE if self.spec.gpus == 1 else _NODE_SLICE
         self._check(launch)
         launch.bind(args, memory)
         if listener is not None:
@@ -142,9 +146,11 @@ class Device:
             launch.listener = None  # it refers to the launch
             written = launch.memory.download(discard=discard) if launch.computes else []
         if written:
-            arrays = [value.array if isinstance(value, TensorMap) else value for value in args]
-            names = [f"argument {param.name!r}" for param in kernel.program.params]
+            names = [
+                name for param, value in zip(kernel.program.params, args, strict=True) for name in _names(param, value)
+            ]
             names += [f"memory[{number}]" for number in range(len(memory or ()))]
+            arrays = [getattr(value, "array", value) for value in each_value(args)]
             refuse_written(entry, names, [*arrays, *(memory or ())], written)
         return LaunchResult(launch.text)
 
@@ -158,6 +164,7 @@ class Device:
         _check_extents("cluster", launch.cluster, limits.max_grid_dim)
         if launch.dynamic < 0:
             raise LaunchError(f"smem={launch.dynamic}: expected a number of bytes.")
+        _check_node(launch)
         if launch.numerics not in ("exact", "hardware") and not (launch.timed and launch.numerics == "none"):
             raise LaunchError(f"numerics={launch.numerics!r}: expected 'exact' or 'hardware'.")
         _check_threads(launch, limits.max_threads_per_block)
@@ -166,6 +173,23 @@ class Device:
         if used > limits.smem_per_block:
             limit = f"{self.name} has {limits.smem_per_block} a CTA"
             raise LaunchError(f"kernel {launch.name} asks for {used} bytes of shared memory; {limit}.")
+
+
+def _names(param: Param, value: Any) -> list[str]:
+    """Returns the names of the values of an argument."""
+    if isinstance(value, PerRank):
+        return [f"argument {param.name!r} of rank {rank}" for rank in range(len(value.values))]
+    return [f"argument {param.name!r}"]
+
+
+def _check_node(launch: Launch) -> None:
+    """Raises LaunchError for a kernel whose variables in global memory every GPU of a node has one copy of."""
+    shared = [variable.name for variable in launch.kernel.program.variables if not any(variable.data)]
+    if launch.spec.gpus > 1 and shared:
+        raise LaunchError(
+            f"kernel {launch.name} has the variable {shared[0]} in global memory, of which every GPU of a node has a "
+            f"copy of its own; {launch.spec.name} has one; pass an array of each rank as an argument"
+        )
 
 
 def _slice(launch: Launch, listener: Listener[Launch, Any]) -> int:

@@ -68,7 +68,7 @@ def perform(
     """Replay clusters of these warps, the CTAs' warps one after another."""
     journal = Journal(Names(), STRIDE, {})  # type: ignore[arg-type]
     share = np.full(positions, miss)
-    works = [Work(Program(list(warps)), share, share, 0 * share, np.ones(positions))] * clusters
+    works = [Work(Program(list(warps)), share, share, 0 * share, np.ones(positions), 0 * share)] * clusters
     layout = Layout(ranks, len(warps) // ranks, STRIDE, together)
     wide = Memory(1e9, 1e9, 1e9, 1e9, 1e9)
     return replay(works, timing, memory or wide, layout, journal), journal

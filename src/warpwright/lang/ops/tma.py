@@ -1,6 +1,7 @@
 """TMA: bulk copies between global and shared memory, issued by one thread (PTX ISA 9.1 sections 9.7.9.25 to 27).
 
 A tensor map is a parameter with the annotation ``tma.Map[bf16]`` (``tma.Map[Scalar]``: any element type).
+The annotation ``tma.PeerMaps[bf16]`` is a tensor map of every rank of a node: ``a[r][row, col]``.
 ``a[row, col]`` is the box that starts there, in array order; the instruction gets the coordinates innermost first.
 A box may reach outside the array: a load writes zeros there and counts their bytes, a store skips them.
 """
@@ -13,15 +14,15 @@ from typing import Any
 from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value, operand
 from warpwright.lang.ops.mbarrier import RemoteBarrier, mbarrier
-from warpwright.lang.params import Box, Map
+from warpwright.lang.params import Box, Map, PeerMaps
 from warpwright.lang.smem import Tile
 from warpwright.lang.trace import addr, current
 from warpwright.ptx import nodes
 from warpwright.types import Scalar, b16, s32, u32, u64
 
 __all__ = [
-    "Box", "Map", "MapUse", "commit_group", "copy", "load", "policy", "prefetch", "prefetch_map", "reduce", "store",
-    "wait_group",
+    "Box", "Map", "MapUse", "PeerMaps", "commit_group", "copy", "load", "policy", "prefetch", "prefetch_map", "reduce",
+    "store", "wait_group",
 ]  # fmt: skip
 
 Barrier = mbarrier | RemoteBarrier | Expr

@@ -11,6 +11,7 @@ from warpwright import display
 from warpwright.vgpu.checks.coverage import Coverage, coverage_lines
 from warpwright.vgpu.checks.hang import Hang, page_lines
 from warpwright.vgpu.checks.steps import Step
+from warpwright.vgpu.machine.launch import RankCta
 
 __all__ = ["CONSEQUENCE", "STOPS", "Finding", "Rule", "Step", "Verdict", "causes", "note_lines"]
 
@@ -181,6 +182,8 @@ def note_lines(notes: Sequence[Finding]) -> Iterator[str]:
 def _as_dict(finding: Finding) -> dict[str, Any]:
     """Returns a finding or note as plain data, without what it does not have."""
     data = asdict(finding)
+    for step, given in zip(data["steps"], finding.steps, strict=True):
+        step.update({"rank": given.cta.rank} if isinstance(given.cta, RankCta) else {})
     return {key: value for key, value in data.items() if value or key not in ("hang", "evidence")}
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from warpwright.vgpu.checks.missing import phase_text
 from warpwright.vgpu.checks.steps import Step
+from warpwright.vgpu.machine.launch import RankCta
 from warpwright.vgpu.machine.waits import number_text, warp_text
 from warpwright.vgpu.program.names import APART, WHOLE
 
@@ -70,13 +71,14 @@ class Blocked:
 class Hang:
     """The report of a hang in a launch of ``grid`` CTAs. ``cycle``: the waits that wait for one another, if there are
     such; ``last``: the last operation of each group of warps; ``others``: CTAs in further situations, of other
-    clusters."""
+    clusters; ``ranks``: the flag that each rank of a node polls, in words."""
 
     grid: int
     blocked: tuple[Blocked, ...]
     cycle: str
     last: tuple[Step, ...]
     others: int = 0
+    ranks: tuple[str, ...] = ()
 
     def with_clusters(self, clusters: Iterable[Situations]) -> Hang:
         """Returns the report with the CTAs of further clusters in it, by the keys of their situations."""
@@ -90,9 +92,11 @@ class Hang:
 
 
 def cta_text(ctas: Sequence[Cta]) -> str:
-    """Returns ``"CTA 0-3"``, with coordinates if the grid has more than one axis."""
+    """Returns ``"CTA 0-3"``, with coordinates if the grid has more than one axis, on a node with the rank."""
+    if len(ranks := {cta.rank: () for cta in ctas if isinstance(cta, RankCta)}) > 1:
+        return ", ".join(cta_text([cta for cta in ctas if cta == RankCta(cta, rank)]) for rank in ranks)
     if not any(y or z for _, y, z in ctas):
-        return f"CTA {number_text(x for x, _, _ in ctas)}"
+        return f"CTA {number_text(x for x, _, _ in ctas)}{''.join(f' of rank {rank}' for rank in ranks)}"
     return f"CTA {ctas[0]}" + (f" and {len(ctas) - 1} more" if len(ctas) > 1 else "")
 
 
@@ -108,6 +112,8 @@ def page_lines(hang: Hang) -> Iterator[str]:
     where = cta_text(ctas) if len(ctas) == 1 else f"{len(ctas)} CTAs"
     verb = "waits" if len(pairs) == 1 else "wait"
     yield f"{_count(len(pairs), 'warp')} of {where} {verb}; the launch of {_count(hang.grid, 'CTA')} ended there"
+    for text in hang.ranks:
+        yield from _wrap(text)
     for number, each in enumerate(hang.blocked[:_DETAILED]):
         yield from _describe(letter(number), each)
     rest = hang.blocked[_DETAILED:]

@@ -42,7 +42,7 @@ from warpwright.vgpu.checks.missing import (
     not_fenced,
     too_narrow,
 )
-from warpwright.vgpu.checks.order.access_kinds import CTA
+from warpwright.vgpu.checks.order.access_kinds import CLUSTER, CTA
 from warpwright.vgpu.checks.order.barriers import Arrival, Mbarrier, NamedBarriers, Operation, RemoteArrival, Whole
 from warpwright.vgpu.checks.order.clocks import GENERIC, Clock, Clocks, Lanes, mask_of
 from warpwright.vgpu.checks.order.contexts import Contexts
@@ -414,7 +414,7 @@ class Knowledge:
         rows, refused = self.accesses.rows, self.shared_flags.refused
         column = rows["column"][access]
         if refused is not None and column < refused.shape[1] and refused[GENERIC, column] >= rows["value"][access]:
-            return too_narrow(CTA, grid=False, flag=True)
+            return too_narrow(CTA, CLUSTER, flag=True)
         return missing(first, (int(rows["lane"][access]), lane), 32 * self.cluster.per_cta)
 
     def _are_equal(self, ids: Ids, who: Ids, inst: int) -> NDArray[np.bool_]:

@@ -6,6 +6,7 @@ threads of which one is done before the other begins: by barriers or flags, not 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -165,10 +166,10 @@ class LockOrder:
 
     def _parameter(self, address: int) -> str:
         launch, allocations = self.facts.globals.launch, self.facts.globals.addresses.allocations
-        block = launch.memory.view(launch.params_base)
-        for param in launch.kernel.program.params:
-            value = block[param.offset : param.offset + param.nbytes]
+        for (rank, (base, _)), param in itertools.product(enumerate(launch.params), launch.kernel.program.params):
+            value = launch.memory.view(base)[param.offset : param.offset + param.nbytes]
             starts = allocations.host(value.view(np.int64)) if param.nbytes == 8 else np.empty(0, np.int64)
             if len(starts) and allocations.of(starts)[0] == allocations.of(np.array([address]))[0]:
-                return f"byte {address - int(starts[0])} of {param.name}"
+                where = f" of rank {rank}" if launch.spec.gpus > 1 else ""
+                return f"byte {address - int(starts[0])} of {param.name}{where}"
         return "global memory"

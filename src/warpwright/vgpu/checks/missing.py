@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from warpwright.vgpu.checks.order.access_kinds import CTA
+from warpwright.vgpu.checks.order.access_kinds import SCOPES
 from warpwright.vgpu.program.program import Inst
 
 __all__ = [
@@ -103,16 +103,17 @@ def missing(first: Inst, lanes: tuple[int, int], lanes_a_cta: int) -> Missing:
     return Missing(UNORDERED.message, _UNORDERED[near])
 
 
-def too_narrow(scope: int, grid: bool, flag: bool) -> Missing:
-    """Returns that a scope does not include both threads: of two strong accesses, or of the ``flag`` between two."""
-    given, needed = ".cta" if scope == CTA else ".cluster", ".gpu" if grid else ".cluster"
+def too_narrow(scope: int, needed: int, flag: bool) -> Missing:
+    """Returns that a scope does not include both threads, and the scope that does: of two strong accesses, or of the
+    ``flag`` between two."""
+    given, wide = SCOPES[scope], SCOPES[needed]
     if flag:
         return Missing(
             f"a flag that one thread releases and the other acquires is between them, but in scope {given}, which does "
             "not include both threads",
-            f"give the release and the acquire of the flag scope {needed}",
+            f"give the release and the acquire of the flag scope {wide}",
         )
-    return Missing(f"both are strong, but scope {given} does not include both threads", f"give both scope {needed}")
+    return Missing(f"both are strong, but scope {given} does not include both threads", f"give both scope {wide}")
 
 
 def not_fenced(first: Inst) -> Missing:

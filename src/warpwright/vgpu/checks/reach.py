@@ -37,7 +37,7 @@ class Reach:
     def __init__(self, launch: Launch, names: Names) -> None:
         self.launch, self.names, self.program = launch, names, launch.kernel.program
         nbytes = max((param.offset + param.nbytes for param in self.program.params), default=0)
-        self.params = bytes(launch.memory.view(launch.params_base)[:nbytes])
+        self.params = bytes(launch.memory.view(launch.params[0][0])[:nbytes])
         self.marks = launch.marks
         self.failing = self._failing_blocks()
 

@@ -23,6 +23,14 @@ _ALL = (
         "acquires what that wrote (ld.acquire.gpu, or a strong load and fence.acq_rel.gpu) before its access",
     ),
     Rule(
+        "peer-race",
+        "two GPUs of a node access the same memory, one of them writes, and nothing orders them",
+        "8.5, 8.8 and 8.9.4",
+        "give each rank memory of its own, or order them: the first releases at sys scope (st.release.sys or "
+        "red.release.sys of a flag), the second acquires what that wrote (ld.acquire.sys) before its access; before a "
+        "buffer or a flag is used again, every rank that reads it releases, and its writer acquires",
+    ),
+    Rule(
         "proxy-fence",
         "a thread's access of memory is not ordered for the async proxy",
         "8.9.4 and 9.7.13.4",

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from warpwright.errors import Deadlock, DescriptorError, DeviceError, LimitReached, UnsupportedInstruction
 from warpwright.vgpu.checks.facts import Facts
 from warpwright.vgpu.checks.findings import Finding, Step, Verdict
-from warpwright.vgpu.checks.hang import Situations
+from warpwright.vgpu.checks.hang import Hang, Situations
 from warpwright.vgpu.checks.knowledge import MEANINGS, Knowledge, compiled_meanings
 from warpwright.vgpu.checks.lifetime import finish
 from warpwright.vgpu.checks.lock_order import LockOrder
@@ -24,6 +25,7 @@ from warpwright.vgpu.checks.steps import step_of
 from warpwright.vgpu.checks.stream import Shared, Stream
 from warpwright.vgpu.checks.stuck.blocked import situations
 from warpwright.vgpu.checks.stuck.deadlock import deadlock
+from warpwright.vgpu.checks.stuck.ranks import rank_lines
 from warpwright.vgpu.checks.sync_order import SyncOrder
 from warpwright.vgpu.checks.text import MISTAKES, mistakes
 from warpwright.vgpu.checks.watch import follow
@@ -81,7 +83,7 @@ class Watcher(Listener[Launch, Cluster]):
         self.equal: dict[bytes, _EqualClusters] = {}
         self.last = _NONE
         self.stops: dict[Exception, Finding] = {}
-        self.hung: list[tuple[int, Situations]] = []  # clusters that wait for one another
+        self.hung: list[tuple[int, Situations, NDArray[Any]]] = []  # clusters that wait for one another, their lanes
         self.streams: dict[int, Stream] = {}
 
     def launched(self, launch: Launch) -> None:
@@ -121,7 +123,7 @@ class Watcher(Listener[Launch, Cluster]):
             repeated, equal.lowest = equal.lowest < number, min(equal.lowest, number)
             self.last = min(self.last, number) if own else self.last
             if isinstance(error, Deadlock) and not own:
-                self.hung.append((number, situations(cluster)))
+                self.hung.append((number, situations(cluster), cluster.warps["live"].copy()))
         if repeated and error is None:
             return
         with equal.lock:
@@ -171,7 +173,7 @@ class Watcher(Listener[Launch, Cluster]):
         elif error is not None:
             found = self.stops.get(error) or Finding(RULES["fault"], (), str(error))
             if found.hang is not None:
-                found = replace(found, hang=found.hang.with_clusters(each for _, each in sorted(self.hung)[1:]))
+                found = replace(found, hang=self._with_others(found.hang))
             if found.rule.id in self.off:
                 reasons.append(f"stopped, with `{found.rule.id}` switched off: {error}")
             else:
@@ -183,6 +185,13 @@ class Watcher(Listener[Launch, Cluster]):
         notes = tuple(each for each in findings if each.evidence and not self.strict)
         findings = [each for each in findings if self.strict or not each.evidence]
         return Verdict(self.program.name, device, tuple(findings), coverage, tuple(reasons), notes=notes)
+
+    def _with_others(self, hang: Hang) -> Hang:
+        """Returns the report of a hang with the other clusters in it, and on a node with what each rank waits for."""
+        hung = sorted(self.hung, key=itemgetter(0))
+        lanes = [(number, live) for number, _, live in hung] if self.globals.launch.spec.gpus > 1 else []
+        ranks = tuple(rank_lines(self.globals, lanes)) if lanes else ()
+        return replace(hang.with_clusters(each for _, each, _ in hung[1:]), ranks=ranks)
 
     def _stop(self, known: Knowledge, error: DeviceError | DescriptorError) -> Finding:
         """Returns the finding for the error of a cluster."""

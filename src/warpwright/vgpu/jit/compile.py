@@ -182,7 +182,8 @@ def _instruction(lanes: Lanes, inst: Inst, messages: dict[int, str]) -> None:
     mark = len(lanes.lines)
     try:
         if meaning is None:
-            raise lanes.unsupported("this instruction")
+            reason = isa.absence(inst.opcode)
+            raise lanes.unsupported(f"this instruction: {reason}" if reason else "this instruction")
         if inst.match and lanes.arch in ARCHS and not isa.supports(inst.match, lanes.arch):
             text = f"{place(inst)}: `{inst.opcode}`: {lanes.arch} does not have this instruction."
             raise UnsupportedInstruction(text)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from warpwright import types
 from warpwright.arrays.device import spans
 from warpwright.errors import LaunchError
+from warpwright.layout.peers import PerRank, each_value, has_all_ranks, pack_peers
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx.names import kernel_name
 from warpwright.targets import Device as Spec
@@ -23,17 +24,47 @@ from warpwright.vgpu.machine.memory import GlobalMemory
 from warpwright.vgpu.machine.pending import Pending, shuffled
 from warpwright.vgpu.program.program import Inst, Param
 
-__all__ = ["PRINTED_TOO_MUCH", "Dim3", "Launch"]
+__all__ = ["PRINTED_TOO_MUCH", "Dim3", "Launch", "Owner", "RankCta"]
 
 Dim3 = tuple[int, int, int]
 PRINT_CHARACTERS = 1 << 20  # of a launch, as CUDA's printf buffer has bytes
 PRINTED_TOO_MUCH = f"\n(the launch printed more than {PRINT_CHARACTERS:,} characters; the rest is not kept)\n"
 
 
+class RankCta(tuple[int, int, int]):
+    """The grid coordinates of a CTA on one rank of a node: as text, ``(0, 0, 0) of rank 1``."""
+
+    rank: int
+
+    def __new__(cls, coordinates: Iterable[int], rank: int = 0) -> RankCta:
+        found = super().__new__(cls, coordinates)
+        found.rank = rank
+        return found
+
+    def __repr__(self) -> str:
+        return f"{tuple(self)} of rank {self.rank}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RankCta) and (tuple(self), self.rank) == (tuple(other), other.rank)
+
+    def __hash__(self) -> int:
+        return hash((tuple(self), self.rank))
+
+
+class Owner(NamedTuple):
+    """The virtual addresses from ``low`` to ``high`` of an array of a node: its parameter, and the rank that has it."""
+
+    low: int
+    high: int
+    name: str
+    rank: int
+
+
 @dataclass(slots=True)
 class Launch:
     """One launch while it runs: the compiled kernel, its geometry, its global memory.
 
+    On a node every rank has the whole grid: with n clusters a rank, cluster i of rank r has the number r * n + i.
     ``listener`` follows the launch; ``chosen``: the clusters to run, None for all. ``limit``: block jumps
     that a warp may make; ``seed``: of the schedule, 0 for the one that always runs; ``slice``: block jumps of a warp's
     turn. ``stopped``: an interrupt ends the launch. ``marks``: the blocks and guards that lane code for checks has
@@ -53,14 +84,14 @@ class Launch:
     printed: list[tuple[int, str]] = field(default_factory=list)
     print_room: int = PRINT_CHARACTERS
     table: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 3), np.int64))
-    params_base: int = 0
-    params_host: int = 0
+    params: list[tuple[int, int]] = field(default_factory=list)  # of each rank: address and host address of its block
     insts: list[Inst] = field(default_factory=list)
     pending: Pending | None = None
+    owners: list[Owner] = field(default_factory=list)
     chosen: Sequence[int] | None = None
     limit: int | None = None
     seed: int = 0
-    slice: int = 20_000
+    slice: int = 0
     stopped: bool = False
     marks: NDArray[np.int64] = field(init=False)
 
@@ -143,10 +174,18 @@ class Launch:
     @property
     def numbers(self) -> Sequence[int]:
         """The clusters to run, in order."""
-        x, y, z = self.clusters
+        count, ranks = self.clusters_a_rank, self.spec.gpus
         if self.seed and not self.takes_over:
-            return shuffled(x * y * z, self.seed)
-        return range(x * y * z) if self.chosen is None else self.chosen
+            return shuffled(ranks * count, self.seed)
+        if self.chosen is not None:
+            return self.chosen
+        return range(count) if ranks == 1 else [rank * count + i for i in range(count) for rank in range(ranks)]
+
+    @property
+    def clusters_a_rank(self) -> int:
+        """The clusters of the grid, which every rank of a node has."""
+        x, y, z = self.clusters
+        return x * y * z
 
     @property
     def clusters(self) -> Dim3:
@@ -159,15 +198,18 @@ class Launch:
 
     def first_cta(self, number: int) -> Dim3:
         """Returns the grid coordinates of the first CTA of a cluster; clusters count along x first."""
+        rank, number = divmod(number, self.clusters_a_rank)
         x, y, _ = self.clusters
         place = (number % x, number // x % y, number // (x * y))
         first = tuple(p * c for p, c in zip(place, self.cluster, strict=True))
-        return first[0], first[1], first[2]
+        cta = first[0], first[1], first[2]
+        return cta if self.spec.gpus == 1 else RankCta(cta, rank)
 
     def cta_of(self, first: Dim3, rank: int) -> Dim3:
         """Returns the grid coordinates of a CTA of the cluster whose first CTA is ``first``."""
         inside = self._inside(rank)
-        return first[0] + inside[0], first[1] + inside[1], first[2] + inside[2]
+        cta = first[0] + inside[0], first[1] + inside[1], first[2] + inside[2]
+        return RankCta(cta, first.rank) if isinstance(first, RankCta) else cta
 
     def _inside(self, rank: int) -> Dim3:
         x, y, _ = self.cluster
@@ -214,21 +256,41 @@ class Launch:
         for variable in program.variables:
             if not any(first <= variable.address < end for first, end in kept):
                 self.memory.place(variable.address, variable.data)
-        values = [value.array if isinstance(value, TensorMap) else value for value in (*args, *(memory or ()))]
+        values = [getattr(value, "array", value) for value in each_value((*args, *(memory or ())))]
         arrays = [value for value in values if isinstance(value, np.ndarray)]
         self._check_room(arrays)
         if memory is None:
             self.memory.upload(arrays)
         else:
             self.memory.map_host(arrays, copy=self.listener is not None)
-        block = bytearray(max(16, sum(p.nbytes + p.align for p in program.params)))
-        for param, value in zip(program.params, args, strict=True):
-            block[param.offset : param.offset + param.nbytes] = self._param_bytes(param, value)
-        self.params_base = self.memory.reserve(bytes(block))
+        blocks = [self.memory.reserve(self._block(args, rank)) for rank in range(self.spec.gpus)]
         self.table = self.memory.table
         if memory is not None:
             self.memory.check_apart()
-        self.params_host = self.memory.view(self.params_base).ctypes.data
+        self.owners = list(self._owned(args))
+        self.params = [(base, self.memory.view(base).ctypes.data) for base in blocks]
+
+    def _owned(self, args: Sequence[Any]) -> Iterator[Owner]:
+        """Yields the arrays of every rank."""
+        for param, value in zip(self.kernel.program.params, args, strict=True):
+            for rank, each in enumerate(value.values if isinstance(value, PerRank) else ()):
+                array = getattr(each, "array", each)
+                if isinstance(array, np.ndarray) and array.size:
+                    low = self.memory.address(array)
+                    yield Owner(low, low + array.nbytes, param.name, rank)
+
+    def owner(self, address: int) -> str:
+        """Returns ``"byte 4 of flags of rank 1"`` for a virtual address of a node."""
+        found = next((each for each in self.owners if each.low <= address < each.high), None)
+        return f"byte {address - found.low} of {found.name} of rank {found.rank}" if found else "global memory"
+
+    def _block(self, args: Sequence[Any], rank: int) -> bytes:
+        """Returns the parameter block of a rank."""
+        params = self.kernel.program.params
+        block = bytearray(max(16, sum(p.nbytes + p.align for p in params)))
+        for param, value in zip(params, args, strict=True):
+            block[param.offset : param.offset + param.nbytes] = self._param_bytes(param, value, rank)
+        return bytes(block)
 
     def _check_count(self, args: Sequence[Any]) -> None:
         params = self.kernel.program.params
@@ -237,15 +299,19 @@ class Launch:
             raise LaunchError(f"kernel {self.name} takes {len(params)} arguments ({names}); {len(args)} are given.")
 
     def _check_room(self, arrays: Sequence[NDArray[Any]]) -> None:
-        needed, room = sum(span.high - span.low for span in spans(arrays)), self.spec.hbm_bytes
+        needed, room = sum(span.high - span.low for span in spans(arrays)), self.spec.gpus * self.spec.hbm_bytes
         if needed > room:
             raise LaunchError(
                 f"kernel {self.name} is given arrays of {needed:,} bytes; {self.spec.name} has {room:,} bytes of "
                 "memory; use smaller arrays"
             )
 
-    def _param_bytes(self, param: Param, value: Any) -> bytes:
-        """Returns the bytes of an argument. Raises LaunchError if its parameter has another size."""
+    def _param_bytes(self, param: Param, value: Any, rank: int) -> bytes:
+        """Returns the bytes of an argument on a rank. Raises LaunchError if its parameter has another size."""
+        if isinstance(value, PerRank):
+            if has_all_ranks(param.nbytes, value):
+                return pack_peers([self._encode(param, each) for each in value.values], rank)
+            value = value.values[rank]
         data = self._encode(param, value)
         if len(data) != param.nbytes:
             kind = "array" if isinstance(value, np.ndarray) else type(value).__name__

@@ -46,8 +46,7 @@ class _Run:
 
     def __init__(self, launch: Launch, workers: int, show: Callable[[int], None]) -> None:
         self.launch, self.show = launch, show
-        x, y, z = launch.clusters
-        numbers = launch.numbers
+        numbers, count, ranks = launch.numbers, launch.clusters_a_rank, launch.spec.gpus
         self.lock = threading.Lock()
         self.clusters: set[Cluster] = set()
         self.errors: list[tuple[int, Exception]] = []
@@ -55,10 +54,11 @@ class _Run:
         self.still = dict.fromkeys(range(workers), -1)
         self.dead = False
         places = _places(launch)
-        self.capacity = max(1, places // workers)
+        self.capacity = max(1, ranks * places // workers)
         all_at_once = launch.in_step or launch.kernel.program.cooperative
         self.together = together(launch.seed) if launch.seed else self.capacity if all_at_once else 1
-        self.numbers = launch.pending = Pending(numbers, x * y * z, places if launch.takes_over else x * y * z)
+        most = count if ranks == 1 else places
+        self.numbers = launch.pending = Pending(numbers, count, places if launch.takes_over else count, most)
 
     def take(self) -> int | None:
         with self.lock:
@@ -105,7 +105,7 @@ class _Run:
         resident: list[Cluster] = []
         progress = _Progress(self, worker)
         while True:
-            wanted = min(len(resident) + 1 if progress.spinning else self.together, self.capacity)
+            wanted = min(self._more(len(resident)) if progress.spinning else self.together, self.capacity)
             while len(resident) < wanted and (number := self.take()) is not None:
                 resident.append(self._start(idle, rows, number))
                 progress.reset()
@@ -121,9 +121,16 @@ class _Run:
             if self.errors and not self.dead and progress.hopeless():
                 return self.leave(worker)
 
+    def _more(self, resident: int) -> int:
+        """Returns how many clusters should be resident if ``resident`` spin: on a node, whose ranks wait for one
+        another, twice as many."""
+        return resident + (max(1, resident) if self.launch.spec.gpus > 1 else 1)
+
     def _stop(self, resident: list[Cluster]) -> None:
         """Stop the resident clusters: they are dead."""
-        error = Deadlock(waits.deadlock(resident[0]))
+        alive = [cluster for cluster in self.clusters if cluster.warps["live"].any()]
+        shown = sorted(alive, key=lambda cluster: cluster.number) if self.launch.spec.gpus > 1 else resident[:1]
+        error = Deadlock(waits.deadlock(*shown))
         for cluster in resident:
             cluster.stop(error, own=False)
         self.failed(resident[0].number, error)
@@ -178,9 +185,9 @@ def fitting_ctas(launch: Launch) -> int:
 
 
 def _places(launch: Launch) -> int:
-    """Returns how many clusters are resident together."""
+    """Returns how many clusters are resident together on one GPU."""
     ranks = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
-    timing = TIMINGS.get(launch.spec.name)
+    timing = TIMINGS.get(launch.spec.chip)
     known = timing is not None and sum(timing.gpcs) == launch.spec.sms
     clusters = timing.clusters(ranks) if timing and known else launch.spec.sms // ranks
     return max(1, clusters) * ctas_per_sm(launch)

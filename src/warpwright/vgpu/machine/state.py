@@ -26,6 +26,7 @@ class ClusterState:
     """The state of a cluster, reused for one cluster after another by the worker that owns it.
 
     ``warps`` are the warps of all CTAs, rank by rank, as records of the layout in `jit.state`, views of ``bytes``.
+    ``peer``: the rank of a node that runs the cluster.
     ``rows``: the `tape.row_buffer` that lane code leaves rows in, None where it leaves none; ``observed``: whether the
     listener asks for events. ``issued`` counts the operations of the queue. ``map_numbers``: the tensor map that each
     operation used, kept where a listener follows accesses. ``paused``: the last turn ended before a warp had to wait.
@@ -33,6 +34,7 @@ class ClusterState:
 
     number: int
     first: Dim3
+    peer = 0
     paused = False
 
     def __init__(self, launch: Launch, rows: Rows | None = None) -> None:
@@ -92,8 +94,7 @@ class ClusterState:
         warps["shared_limit"] = self.shared_limit
         warps["global_table"] = launch.table.ctypes.data
         warps["global_count"] = len(launch.table)
-        warps["param_host"] = launch.params_host
-        warps["param_base"] = launch.params_base
+        warps["param_base"], warps["param_host"] = launch.params[0]
         warps["local_bytes"] = nbytes = launch.kernel.program.local_bytes
         warps["local_host"] = self.local.ctypes.data + np.arange(self.count) * 32 * nbytes
         if launch.has_tmem:
@@ -128,6 +129,9 @@ class ClusterState:
         """Become cluster ``number`` of the grid: fresh registers, poisoned memory."""
         self.number, self.first = number, self.launch.first_cta(number)
         self.bytes[:] = self.template
+        self.peer = number // self.launch.clusters_a_rank
+        if self.peer:
+            self.warps["param_base"], self.warps["param_host"] = self.launch.params[self.peer]
         self.shared.fill(_POISON)
         self.tmem.view(np.uint8).fill(_POISON)
         self.tmem_masks[:] = 0

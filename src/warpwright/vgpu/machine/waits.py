@@ -16,17 +16,17 @@ __all__ = ["deadlock", "number_text", "waits_for", "warp_text"]
 _ADVICE = "`ww.check`, or `warpwright run --check` of a program, reports who should have arrived."
 
 
-def deadlock(cluster: Cluster) -> str:
-    """Returns the message of a deadlock: which lanes of a cluster wait for what, equal warps of a CTA once."""
+def deadlock(*clusters: Cluster) -> str:
+    """Returns the message of a deadlock: which lanes of clusters wait for what, equal warps of a CTA once."""
     rows: dict[tuple[Dim3, str, str], list[int]] = {}
-    for index in range(cluster.count):
+    for cluster, index in ((each, index) for each in clusters for index in range(each.count)):
         rank, number = divmod(index, cluster.per_cta)
         for what, lanes in _waits(cluster, index).items():
             cta = cluster.launch.cta_of(cluster.first, rank)
             rows.setdefault((cta, _lane_text(lanes), what), []).append(number)
     texts = [f"CTA {cta}, {warp_text(warps)}, {lanes}: {what}" for (cta, lanes, what), warps in rows.items()]
     shown = texts[:12] + ([f"… and {len(texts) - 12} more"] if len(texts) > 12 else [])
-    return f"kernel {cluster.launch.name}: no warp can make progress.\n  " + "\n  ".join([*shown, _ADVICE])
+    return f"kernel {clusters[0].launch.name}: no warp can make progress.\n  " + "\n  ".join([*shown, _ADVICE])
 
 
 def _waits(cluster: Cluster, index: int) -> dict[str, list[int]]:

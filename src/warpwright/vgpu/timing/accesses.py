@@ -22,10 +22,12 @@ def time_global(replay: Replay, warp: Warp, access: Access, now: float) -> float
     served = replay.units.lsu[warp.rank].take(now, max(each * access.lines, access.nbytes / timing.l1_bytes))
     if not access.load:
         slower = max(1.0, access.lines * timing.store_least / access.nbytes) if access.nbytes else 1.0
-        return max(served, replay.units.store(now, access.nbytes, warp.rank, slower, again=access.again))
+        link = float(work.link[access.position])
+        return max(served, replay.units.store(now, access.nbytes, warp.rank, slower, again=access.again, link=link))
     latency = timing.ld_l2 + float(work.cold[access.position]) * (timing.ld_hbm - timing.ld_l2)
     hbm, share = float(work.hbm[access.position]), float(work.l2[access.position])
-    return max(served, replay.units.fetch(now, access.nbytes, hbm, share, (warp.rank,))) + latency
+    link = float(work.link[access.position])
+    return max(served, replay.units.fetch(now, access.nbytes, hbm, share, (warp.rank,), link)) + latency
 
 
 def global_access(replay: Replay, warp: Warp, step: Step, now: float) -> float:

@@ -3,10 +3,11 @@ once."""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from warpwright.vgpu.machine.state import ClusterState
 from warpwright.vgpu.machine.tape import Tape
 from warpwright.vgpu.program.operation import values
 from warpwright.vgpu.program.program import Inst, word_count
+from warpwright.vgpu.timing.peers import Peers
 from warpwright.vgpu.timing.representatives import extrapolate, representatives
 from warpwright.vgpu.timing.steps import SECTOR, SHARED, TRAFFIC, Program, program_of
 
@@ -46,7 +48,7 @@ class Kind:
 class Capture(Tape):
     """A listener for timing. ``choose`` picks the clusters that run; ``kinds`` by signature; ``traffic``: the keys of
     each cluster's accesses, position by position, equal for equal addresses; ``lines``: the keys of their L2 lines;
-    ``outside``: the bytes of boxes outside their array."""
+    ``outside``: the bytes of boxes outside their array; ``far``: on a node, 1 for accesses of other ranks' memory."""
 
     def __init__(self, timing: Timing, choose: Callable[[Launch, Timing], Sequence[int] | None]) -> None:
         super().__init__()
@@ -56,6 +58,7 @@ class Capture(Tape):
         self.traffic: dict[int, NDArray[np.int64]] = {}
         self.lines: dict[int, NDArray[np.int64]] = {}
         self.outside: dict[int, NDArray[np.int64]] = {}
+        self.far: dict[int, NDArray[np.float64]] = {}
         self.left: list[int] = []  # clusters that did not run, because others represent them
         self.lock = threading.Lock()
         self.launch: Launch
@@ -70,6 +73,7 @@ class Capture(Tape):
         self.weights = np.array([_key_weights(inst) for inst in insts], np.int64)
         used = np.array([min(word_count(inst), _WORDS) if inst.form.queued else 0 for inst in insts], np.int64)
         self.fixed = (self.weights == 0) & (np.arange(_WORDS) < used[:, None])
+        self.peers = Peers(launch) if launch.spec.gpus > 1 else None
         if self.left:
             chosen, self.left = self.left, []
             return chosen
@@ -91,6 +95,19 @@ class Capture(Tape):
                 self.left = []
         return not self.left
 
+    def of_rank(self, rank: int) -> Capture:
+        """Returns the capture of one rank of a node, as if its GPU were alone."""
+        found, count, kinds = copy.copy(self), self.launch.clusters_a_rank, dict[bytes, Kind]()
+        for name in ("traffic", "lines", "outside", "far"):
+            own = {n - rank * count: each for n, each in getattr(self, name).items() if n // count == rank}
+            setattr(found, name, own)
+        for key, kind in self.kinds.items():
+            members = [number - rank * count for number in kind.members if number // count == rank]
+            if members:
+                kinds[key] = replace(kind, members=members)
+        found.kinds = kinds
+        return found
+
     def take(self, cluster: ClusterState, rows: Rows, records: Records) -> None:
         """Store rows and records, with the numbers of tensor maps in place of their addresses: a kernel may change a
         map later, and copies through equal maps at different addresses access the same data."""
@@ -107,6 +124,9 @@ class Capture(Tape):
         """Add a cluster to its kind."""
         order = np.argsort(rows[:, 0] >> 32, kind="stable")
         rows = rows[order]
+        if self.peers is not None:
+            kept, rows = self.peers.without_polls(rows)
+            order = order[kept]
         warp = (records[:, 1] >> 32) * cluster.per_cta + (records[:, 1] >> 8 & 0xFFFFFF)
         records = records[np.argsort(warp, kind="stable")]
         numbers = rows[:, 0] & 0xFFFF_FFFF
@@ -118,7 +138,10 @@ class Capture(Tape):
         copies = self.copies[numbers] & plain
         counts = np.where(access, 1, np.where(copies, rows[:, 2], 0))
         keys, lines, outside = self._traffic_keys(cluster, rows, records, access, counts)
+        far = None if self.peers is None else self.peers.far(cluster, rows, records, access, copies, counts)
         with self.lock:
+            if far is not None:
+                self.far[cluster.number] = far
             kind = self.kinds.get(signature)
             if kind is None:
                 program = program_of(cluster, rows, records, keys)

@@ -22,8 +22,8 @@ def load_box(replay: Replay, warp: Warp, step: Step, now: float) -> float:
     start = served - box.requests * timing.tma_row
     latency = latency_of(replay, run.work, box.position)
     ranks = tuple(rank for rank, _, _ in box.targets)
-    hbm, share = run.work.hbm[box.position], run.work.l2[box.position]
-    end = max(served, replay.units.fetch(start, box.nbytes, hbm, share, ranks)) + latency
+    hbm, share, link = (float(each[box.position]) for each in (run.work.hbm, run.work.l2, run.work.link))
+    end = max(served, replay.units.fetch(start, box.nbytes, hbm, share, ranks, link)) + latency
     for target in box.targets:
         replay.at(end, partial(land_box, replay), target, (warp, step, now))
     if run.first:
@@ -67,7 +67,8 @@ def write_box(replay: Replay, warp: Warp, step: Step, now: float, rate: float, s
     timing = replay.timing
     served = replay.units.tma[warp.rank].take(now, timing.tma_box + box.nbytes / rate)
     replay.units.shared[warp.rank].take(now, box.nbytes / timing.shared_bytes, WINDOW)
-    read = max(served, replay.units.store(now, box.nbytes, warp.rank, slower)) + timing.tma_store
+    link = float(warp.run.work.link[box.position])
+    read = max(served, replay.units.store(now, box.nbytes, warp.rank, slower, link=link)) + timing.tma_store
     warp.open_copy = max(warp.open_copy, read)
     warp.run.last = max(warp.run.last, read + timing.ld_l2 / 2)
     if warp.run.first:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.targets import Timing
+from warpwright.targets import LINKS, Timing
 from warpwright.vgpu.jit.costs import WARP_MMAS, is_memory
 from warpwright.vgpu.program.names import Names, Variables
 from warpwright.vgpu.timing.cache import Lookup, Visit, footprint, look_up, look_up_again
@@ -48,7 +48,9 @@ FAR = (
 )  # latencies of `Timing`
 
 Floats = NDArray[np.float64]
-Shares = tuple[Floats, Floats, Floats, Floats, Floats]  # the share that misses L2; then the fields of `Work`, in order
+Shares = tuple[
+    Floats, Floats, Floats, Floats, Floats, Floats
+]  # the share that misses L2; then the fields of `Work`, in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,11 @@ class _Grid:
             cost, slower = contention(timing, resident, later=wave > 0)
             own = l2_costs(visits[wave], homes[wave], cost, timing)
             for number, (miss, common, cold, fresh), l2 in zip(numbers, lookups, own, strict=True):
-                rows[self.kind_of[number], wave].append((miss, miss + slower * common, cold, fresh, l2))
+                far = self.capture.far.get(number)
+                far, near = (np.zeros_like(miss), 1.0) if far is None else (far, 1.0 - far)
+                hbm = near * (miss + slower * common)
+                shares = near * miss, hbm, near * cold, near * fresh, near * l2, far
+                rows[self.kind_of[number], wave].append(shares)
         return {key: _mean(each) for key, each in rows.items()}
 
     def _look_up(self, waves: list[list[Visit]], homes: list[list[int]]) -> list[list[Lookup]]:
@@ -166,8 +172,8 @@ class _Grid:
 
 
 def _mean(rows: list[Shares]) -> Shares:
-    miss, hbm, cold, fresh, l2 = (np.mean(column, axis=0) for column in zip(*rows, strict=True))
-    return miss, hbm, cold, fresh, l2
+    miss, hbm, cold, fresh, l2, far = (np.mean(column, axis=0) for column in zip(*rows, strict=True))
+    return miss, hbm, cold, fresh, l2, far
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +187,17 @@ class _Run:
 
 
 def profile_of(capture: Capture, fast: bool, sustained: bool = False, warm: bool = False) -> Profile:
-    """The prediction for a recorded launch; ``sustained``: at the clock that the board's power limit allows; ``warm``:
-    for one of many equal launches, each of which follows the other."""
+    """The prediction for a recorded launch; on a node that of the slowest rank, with those of all ``ranks``."""
+    gpus = capture.launch.spec.gpus
+    if gpus == 1:
+        return _profile_of_gpu(capture, fast, sustained, warm)
+    ranks = tuple(_profile_of_gpu(capture.of_rank(rank), fast, sustained, warm) for rank in range(gpus))
+    return replace(max(ranks, key=lambda each: each.time_us), ranks=ranks)
+
+
+def _profile_of_gpu(capture: Capture, fast: bool, sustained: bool, warm: bool) -> Profile:
+    """The prediction for one GPU of a recorded launch; ``sustained``: at the clock that the board's power limit allows;
+    ``warm``: for one of many equal launches, each of which follows the other."""
     grid = _Grid(capture, warm)
     launch, timing, names = capture.launch, grid.timing, Names(capture.launch.kernel.program)
     least = _flops(grid) / (timing.mma_flops * launch.spec.sms)
@@ -217,12 +232,23 @@ def _replay_loads(grid: _Grid, loads: list[_Load], clock: float, journal: Journa
         clusters = _sample_clusters(grid, load)
         if clusters not in outcomes:
             own = Journal(journal.names, journal.stride, journal.sources) if outcomes else journal
-            outcomes[clusters] = _replay_clusters(grid, clusters, clock, own)
+            outcomes[clusters] = _replay_clusters(grid, clusters, clock, own, _link_share(grid, load))
         runs.append(_extend(grid, load, len(clusters), outcomes[clusters]))
     return sorted(runs, key=lambda each: -each.cycles)
 
 
-def _replay_clusters(grid: _Grid, clusters: tuple[tuple[int, int], ...], clock: float, journal: Journal) -> Outcome:
+def _link_share(grid: _Grid, load: _Load) -> float:
+    """The share of the link's bandwidth that the SMs of a load get: that of their bytes."""
+    moved = _traffic(grid)
+    own = sum(
+        float((grid.kinds[kind].program.nbytes * grid.share(kind, wave)[-1]).sum()) for kind, wave in load.clusters
+    )
+    return own / max(1.0, moved.received + moved.sent)
+
+
+def _replay_clusters(
+    grid: _Grid, clusters: tuple[tuple[int, int], ...], clock: float, journal: Journal, link_share: float
+) -> Outcome:
     launch, places = grid.launch, grid.places
     timing = _scale_latencies(grid.timing, clock / launch.spec.clock_mhz)
     timing = replace(timing, ld_hbm=timing.ld_hbm + _mixed(grid) * (timing.ld_hbm_mixed - timing.ld_hbm))
@@ -233,6 +259,10 @@ def _replay_clusters(grid: _Grid, clusters: tuple[tuple[int, int], ...], clock: 
     gpcs = places.ranks * timing.pair_bytes / 2 * launch.spec.sms / active
     l2, written = timing.l2_bytes * own_clock, timing.l2_write_bytes * own_clock
     memory = Memory(l2, written, hbm * share, gpcs, timing.sm_bytes, grid.overwrites)
+    if launch.spec.gpus > 1:
+        link = LINKS[launch.spec.chip]
+        bandwidth, latency = max(link_share, 1e-9) * link.payload_gbps * 1e3 / clock, link.latency_ns * clock / 1e3
+        memory = replace(memory, link=bandwidth, link_latency=latency)
     per_cta = -(-launch.threads // 32)
     layout = Layout(places.ranks, per_cta, _stride(launch), places.together, active * timing.cta_rate)
     works = [Work(grid.kinds[kind].program, *grid.share(kind, wave)[1:]) for kind, wave in clusters]
@@ -340,8 +370,8 @@ def _joules(grid: _Grid) -> float:
 @dataclass(frozen=True, slots=True)
 class _Traffic:
     """Bytes of a launch: through L2, their bandwidth cost in L2, read, read from device memory, written to L2 for the
-    first time; ``evicted``:
-    written back for other data, less the launch's own dirty lines that stay in L2."""
+    first time; ``evicted``: written back for other data, less the launch's own dirty lines that stay in L2;
+    ``received`` and ``sent`` over the link to other GPUs."""
 
     l2: float
     l2_cost: float
@@ -349,22 +379,27 @@ class _Traffic:
     missed: float
     written: float
     evicted: float
+    received: float = 0.0
+    sent: float = 0.0
 
 
 def _traffic(grid: _Grid) -> _Traffic:
-    l2_cost = read = missed = stored = written = 0.0
+    l2_cost = read = missed = stored = written = received = sent = 0.0
     for (kind, wave), count in grid.counts.items():
-        program, (miss, *_, l2) = grid.kinds[kind].program, grid.share(kind, wave)
+        program, (miss, *_, l2, far) = grid.kinds[kind].program, grid.share(kind, wave)
+        received += count * float((program.nbytes * far)[program.reads].sum())
+        sent += count * float((program.nbytes * far)[~program.reads].sum())
         reads = np.where(program.reads, program.nbytes, 0)
         l2_cost += count * float((program.nbytes * l2).sum())
         read += count * float(reads.sum())
         missed += count * float((reads * miss).sum())
-        stored += count * float((program.nbytes - reads).sum())
-        written += count * float(np.where(program.again, 0, program.nbytes - reads).sum())
+        stores = (program.nbytes - reads) * (1.0 - far)
+        stored += count * float(stores.sum())
+        written += count * float(np.where(program.again, 0, stores).sum())
     written *= not grid.overwrites
     size, dirty = grid.launch.spec.l2_bytes, grid.timing.l2_dirty
     evicted = dirty * min(size, missed + written) - min(dirty * size, written)
-    return _Traffic(read + stored, l2_cost, read, missed, written, evicted)
+    return _Traffic(read + stored, l2_cost, read, missed, written, evicted, received, sent)
 
 
 def _flops(grid: _Grid) -> float:
@@ -428,6 +463,8 @@ def _profile(grid: _Grid, runs: list[_Run], journal: Journal, cycles: float, clo
         tflops=(flops - wasted) / time_us / 1e6,
         bytes_hbm=round(moved.missed + moved.written),
         bytes_l2=round(moved.l2),
+        bytes_received=round(moved.received),
+        bytes_sent=round(moved.sent),
         l2_hit=1 - moved.missed / moved.read if moved.read else 0.0,
         usage=usage,
         ctas_per_sm=places.together,

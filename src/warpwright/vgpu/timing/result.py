@@ -132,6 +132,8 @@ class Profile:
     that fit on it, more if a CTA keeps its permit to allocate tensor memory. ``waves``: CTAs over resident CTAs;
     ``tail``: share of the SMs' time in which some are out of work. ``fast``: only one representative wave ran.
     ``warm``: predicted as one launch of many in a loop; ``launch_us`` is then the time between two of them.
+    ``bytes_received`` from and ``bytes_sent`` to other GPUs of a node; ``ranks``: on a node the profiles of all ranks,
+    of which the slowest one is this.
     ``phases`` of the mbarriers of the cluster of ``spans``; ``memory``: what is known of the memory of its first CTA.
     """
 
@@ -164,6 +166,9 @@ class Profile:
     phases: tuple[Phase, ...] = ()
     memory: tuple[Region, ...] = ()
     resources: Resources = Resources()
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    ranks: tuple[Profile, ...] = ()
 
     @property
     def dropped(self) -> float:

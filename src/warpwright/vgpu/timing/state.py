@@ -33,13 +33,15 @@ class Layout:
 class Work:
     """One cluster to run: its steps, and for each position of its traffic: ``hbm``: device-memory time of its L2
     misses, as a share of its bytes; ``cold``: share of clusters that wait for device memory; ``fresh``: share that is
-    the first to read the data in L2; ``l2``: bandwidth cost in L2, as a share of its bytes."""
+    the first to read the data in L2; ``l2``: bandwidth cost in L2, as a share of its bytes; ``link``: share of
+    clusters whose data another GPU of the node has."""
 
     program: Program
     hbm: NDArray[np.float64]
     cold: NDArray[np.float64]
     fresh: NDArray[np.float64]
     l2: NDArray[np.float64]
+    link: NDArray[np.float64]
 
 
 @dataclass(slots=True)

@@ -95,7 +95,9 @@ class IssueSlots:
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Bandwidths in bytes a cycle: of L2 reads, L2 writes, device memory and GPCs, which all replayed SMs share; and of
-    the port of one SM. ``overwrites``: stores hit lines that are dirty in L2, so device memory takes nothing."""
+    the port of one SM. ``overwrites``: stores hit lines that are dirty in L2, so device memory takes nothing. ``link``:
+    bandwidth of each direction to the other GPUs of a node, which all replayed SMs share; ``link_latency``: cycles of
+    a load from a peer beyond those of a load from L2."""
 
     l2: float
     l2_write: float
@@ -103,6 +105,8 @@ class Memory:
     gpcs: float
     sm: float
     overwrites: bool = False
+    link: float = 1.0
+    link_latency: float = 0.0
 
 
 class Units:
@@ -124,13 +128,19 @@ class Units:
         self.l2 = Unit()
         self.hbm = Unit()
         self.gpcs = Unit()
+        self.link_in, self.link_out = Unit(), Unit()
 
-    def fetch(self, now: float, nbytes: float, miss: float, share: float, ranks: tuple[int, ...]) -> float:
+    def fetch(
+        self, now: float, nbytes: float, miss: float, share: float, ranks: tuple[int, ...], link: float = 0.0
+    ) -> float:
         """The time at which bytes that leave L2 at ``now`` at the earliest reach the SMs; ``miss``: share from device
         memory.
 
-        They cost L2 ``share`` of their bytes: less where neighbours request the same, more by multicast.
+        They cost L2 ``share`` of their bytes: less where neighbours request the same, more by multicast. ``link``: the
+        share that another GPU sends.
         """
+        if link:
+            now = self.link_in.take(now, nbytes * link / self.memory.link, SKEW) + link * self.memory.link_latency
         end = self.l2.take(now, nbytes * share / self.memory.l2, SKEW)
         if miss:
             end = max(end, self.hbm.take(now, nbytes * miss / self.memory.hbm, SKEW))
@@ -139,15 +149,20 @@ class Units:
             end = max(end, self.port[rank].take(now, nbytes / self.memory.sm))
         return end
 
-    def store(self, now: float, nbytes: float, rank: int, slower: float = 1.0, *, again: bool = False) -> float:
+    def store(
+        self, now: float, nbytes: float, rank: int, slower: float = 1.0, *, again: bool = False, link: float = 0.0
+    ) -> float:
         """The time at which bytes that leave an SM at ``now`` at the earliest are in L2; device memory takes them
         later, unless they are stored ``again``.
 
-        L2 takes ``slower`` times the cycles of plain stores.
+        L2 takes ``slower`` times the cycles of plain stores. ``link``: the share that another GPU receives.
         """
+        own, sent = nbytes * (1 - link), now
+        if link:
+            sent = self.link_out.take(now, nbytes * link / self.memory.link, SKEW) + link * self.memory.link_latency / 2
         if not (again or self.memory.overwrites):
-            self.hbm.take(now, nbytes / self.memory.hbm, SKEW)
-        end = self.l2.take(now, nbytes * slower / self.memory.l2_write, SKEW)
+            self.hbm.take(now, own / self.memory.hbm, SKEW)
+        end = max(sent, self.l2.take(now, own * slower / self.memory.l2_write, SKEW))
         return max(end, self.port[rank].take(now, nbytes / self.memory.sm))
 
 

@@ -26,8 +26,10 @@ from warpwright.vgpu.checks.order.access_kinds import (
     ASYNC,
     CLUSTER,
     CTA,
+    DEVICE,
     GENERIC,
     MAP,
+    SYSTEM,
     WEAK,
     fence_of,
     kind_of,
@@ -147,7 +149,7 @@ class Globals:
         self.clusters = np.unique(np.concatenate([touches.cluster, strong.cluster]))
         judged = [self.judged[self.digests[number]] for number in self.clusters.tolist()]
         self.order = self.order_of(self.clusters, judged, strong)
-        self.observed = Observed(strong, self.kinds)
+        self.observed = Observed(strong, self.kinds, self.launch.clusters_a_rank)
 
     def strong_accesses(self) -> Touches:
         """Returns the strong accesses in rows that were judged; none if clusters cannot order one another."""
@@ -156,7 +158,8 @@ class Globals:
 
     def order_of(self, clusters: Ints, judged: list[Judged], strong: Touches) -> Order:
         """Returns the order of some clusters by some of their strong accesses."""
-        found = Order([each.contexts for each in judged], [each.flags for each in judged], 32 * self.addresses.per_cta)
+        ranks, per_cta = (clusters // self.launch.clusters_a_rank).tolist(), 32 * self.addresses.per_cta
+        found = Order([each.contexts for each in judged], [each.flags for each in judged], ranks, per_cta)
         order = np.lexsort((strong.lane, strong.row, strong.turn))
         kinds = [self.kinds[inst] for inst in strong.inst[order].tolist()]
         at = np.searchsorted(clusters, strong.cluster[order]).tolist()
@@ -176,8 +179,8 @@ class Globals:
         time = np.empty(len(own), np.int64)
         first = touches.turn if self.synchronises else touches.cluster
         time[np.lexsort((touches.op, touches.row, first))] = np.arange(len(own))
-        reach = self._scopes(touches) > CLUSTER
-        strong = np.where(reach, touches.proxy << 8 | touches.unit, 0)
+        scopes = self._scopes(touches)
+        strong = np.where(scopes > CLUSTER, self._domain(touches) << 16 | touches.proxy << 8 | touches.unit, 0)
         write = self.addresses.writes[touches.inst] & (touches.proxy != MAP)
         piece, access = pieces(touches.low, touches.high)
         return pairs(piece, access, time, agent, write, strong)
@@ -185,9 +188,19 @@ class Globals:
     def _strong_kinds(self, touches: Touches) -> Ints:
         """Returns numbers that are equal only for accesses that are morally strong as `_strong_both` has it, or 0."""
         scopes = self._scopes(touches)
-        clusters = np.where(scopes > CLUSTER, 0, touches.cluster + 1)
+        clusters = np.where(scopes > CLUSTER, self._domain(touches), touches.cluster + 1)
         kinds = clusters << 16 | touches.unit << 8 | scopes << 4 | touches.proxy
         return np.where(scopes < CLUSTER, 0, kinds)
+
+    def _ranks(self, touches: Touches) -> Ints:
+        """Returns the ranks of a node that made accesses."""
+        return touches.cluster // self.launch.clusters_a_rank
+
+    def _domain(self, touches: Touches) -> Ints:
+        """Returns numbers that are equal for strong accesses of the device's or a wider scope that include one another:
+        the rank for accesses of a node in the scope of a device, else 0."""
+        narrow = (self._scopes(touches) == DEVICE) & (self.launch.spec.gpus > 1)
+        return np.where(narrow, self._ranks(touches) + 1, 0)
 
     def _scopes(self, touches: Touches) -> Ints:
         scopes = np.array([kind.scope if kind else WEAK for kind in self.kinds], np.int64)
@@ -209,9 +222,11 @@ class Globals:
                 chosen = crossing[part]
                 hidden[chosen] = ~self._are_fenced(a, b, first.select(chosen), second.select(chosen), proxy)
         same, maps = first.cluster == second.cluster, (first.proxy == MAP) | (second.proxy == MAP)
+        peers = self._ranks(first) != self._ranks(second)
         for rule, which in (
             ("race", ~ordered & same & ~maps),
-            ("grid-race", ~ordered & ~same & ~maps),
+            ("grid-race", ~ordered & ~same & ~peers & ~maps),
+            ("peer-race", ~ordered & peers & ~maps),
             ("proxy-fence", hidden & ~maps),
             ("tensor-map", (hidden | ~ordered) & maps),
             ("read-only", ordered & (self.read_only[first.inst] | self.read_only[second.inst])),
@@ -223,7 +238,10 @@ class Globals:
         scope = np.minimum(self._scopes(first), self._scopes(second))
         same = first.cluster == second.cluster
         per_cta = 32 * self.addresses.per_cta
-        inside = (scope > CLUSTER) | same & ((scope == CLUSTER) | (first.lane // per_cta == second.lane // per_cta))
+        near = (scope == SYSTEM) | (self._ranks(first) == self._ranks(second))
+        inside = near & (scope > CLUSTER) | same & (
+            (scope == CLUSTER) | (first.lane // per_cta == second.lane // per_cta)
+        )
         strong: Bools = (scope > WEAK) & inside & (first.unit == second.unit) & (first.proxy == second.proxy)
         return strong
 
@@ -288,9 +306,9 @@ class Globals:
     def _missing(self, rule: str, first: Touches, second: Touches, at: int) -> Missing:
         """Returns what is missing between two accesses."""
         inst, lanes = self.launch.insts[int(first.inst[at])], (int(first.lane[at]), int(second.lane[at]))
-        if rule in ("race", "grid-race"):
+        if rule in ("race", *_APART):
             found = self._narrow(first.select(slice(at, at + 1)), second.select(slice(at, at + 1)))
-            return found or (missing(inst, lanes, 32 * self.addresses.per_cta) if rule == "race" else _OTHER_CLUSTER)
+            return found or _APART.get(rule) or missing(inst, lanes, 32 * self.addresses.per_cta)
         if rule == "tensor-map":
             return _MAP_USED if first.proxy[at] == MAP else _MAP_CHANGED
         return Missing(_MESSAGES[rule])
@@ -298,13 +316,14 @@ class Globals:
     def _narrow(self, first: Touches, second: Touches) -> Missing | None:
         """Returns the scope that two accesses lack, or a flag between them; None if no scope would order them."""
         scope = int(np.minimum(self._scopes(first), self._scopes(second))[0])
-        grid = bool(first.cluster[0] != second.cluster[0])
+        crosses = bool(self._ranks(first)[0] != self._ranks(second)[0])
+        needed = SYSTEM if crosses else DEVICE if first.cluster[0] != second.cluster[0] else CLUSTER
         if scope > WEAK and first.unit[0] == second.unit[0] and first.proxy[0] == second.proxy[0]:
-            return too_narrow(scope, grid, flag=False)
+            return too_narrow(scope, needed, flag=False)
         order = self.order.without_scopes()
         a, b = (int(np.searchsorted(self.clusters, each.cluster[0])) for each in (first, second))
         ordered = self.synchronises and bool(self._are_ordered(a, b, first, second, order)[0])
-        return too_narrow(min(order.refused), grid, flag=True) if ordered and order.refused else None
+        return too_narrow(min(order.refused), needed, flag=True) if ordered and order.refused else None
 
     def _step(self, what: str, touches: Touches, at: int) -> Step:
         inst, lane = int(touches.inst[at]), int(touches.lane[at])
@@ -317,7 +336,10 @@ _MESSAGES = {
     "proxy-fence": "they are ordered, but no fence.proxy.async is between them",
     "read-only": "they are ordered, but this load need not see what the launch writes",
 }
-_OTHER_CLUSTER = Missing("they are in different clusters, and no release and acquire at gpu scope orders them")
+_APART = {
+    "grid-race": Missing("they are in different clusters, and no release and acquire at gpu scope orders them"),
+    "peer-race": Missing("they are on different GPUs, and no release and acquire at sys scope orders them"),
+}
 _MAP_USED = Missing(
     "the copy may still read the map: no wait for the copy comes before the change",
     "wait for the copies that use the map before it is changed",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.vgpu.checks.memory.spans import Touches
-from warpwright.vgpu.checks.order.access_kinds import CLUSTER, Kind
+from warpwright.vgpu.checks.order.access_kinds import CLUSTER, SYSTEM, Kind
 
 __all__ = ["Observed"]
 
@@ -23,36 +23,43 @@ Bools = NDArray[np.bool_]
 
 class Observed:
     """The strong accesses of a launch by address, in the order of the run: ``chain`` numbers those between two writes
-    that are not atomic operations."""
+    that are not atomic operations. ``a_rank``: the clusters of a rank of a node; accesses of two ranks see one another
+    in the scope of the system only."""
 
-    def __init__(self, strong: Touches, kinds: Sequence[Kind | None]) -> None:
+    def __init__(self, strong: Touches, kinds: Sequence[Kind | None], a_rank: int) -> None:
+        self.a_rank = a_rank
         self.strong = strong.select(np.lexsort((strong.lane, strong.row, strong.turn, strong.low)))
         own = [kinds[inst] for inst in self.strong.inst.tolist()]
+        self.system = np.array([kind is not None and kind.scope == SYSTEM for kind in own], np.bool_)
         self.reads = np.array([kind is not None and kind.reads and kind.scope > CLUSTER for kind in own], np.bool_)
         begins = np.array([kind is None or (kind.writes and not kind.reads) for kind in own], np.bool_)
         begins[1:] |= np.diff(self.strong.low) != 0
         self.chain = np.cumsum(begins)
         self.places = {key: at for at, key in enumerate(_keys(self.strong))}
-        self.last: dict[tuple[tuple[int, ...], int], int] = {}
+        self.last: dict[tuple[tuple[int, ...], int, bool], int] = {}
 
     def precede(self, first: Touches, second: Touches, before: Callable[[Touches, Touches], Bools]) -> Bools:
         """Returns the pairs whose first access is a write that a read in the cluster of the second saw, where the read
         precedes the second. ``before`` says which accesses precede others of the same cluster."""
         found = np.zeros(len(first.low), np.bool_)
         for at, (one, two) in enumerate(zip(_keys(first), _keys(second), strict=True)):
-            place = self.places.get(one)
-            if place is not None:
+            place, crosses = self.places.get(one), one[0] // self.a_rank != two[0] // self.a_rank
+            if place is not None and (self.system[place] or not crosses):
                 chain = int(self.chain[place])
-                if (two, chain) not in self.last:
-                    self.last[two, chain] = self._last_read(chain, second.select(slice(at, at + 1)), before)
-                found[at] = place < self.last[two, chain]
+                if (two, chain, crosses) not in self.last:
+                    later = second.select(slice(at, at + 1))
+                    self.last[two, chain, crosses] = self._last_read(chain, later, before, crosses)
+                found[at] = place < self.last[two, chain, crosses]
         return found
 
-    def _last_read(self, chain: int, second: Touches, before: Callable[[Touches, Touches], Bools]) -> int:
-        """Returns the place of the last read of a chain that precedes an access; -1 without any."""
+    def _last_read(
+        self, chain: int, second: Touches, before: Callable[[Touches, Touches], Bools], crosses: bool
+    ) -> int:
+        """Returns the place of the last read of a chain that precedes an access; -1 without any. A read that sees a
+        write of another rank has the scope of the system."""
         low, high = np.searchsorted(self.chain, (chain, chain + 1))
-        inside = np.arange(low, high)
-        inside = inside[self.reads[low:high] & (self.strong.cluster[low:high] == second.cluster[0])]
+        inside, reads = np.arange(low, high), self.reads[low:high] & (self.system[low:high] | (not crosses))
+        inside = inside[reads & (self.strong.cluster[low:high] == second.cluster[0])]
         ordered = before(self.strong.select(inside), second.select(np.zeros(len(inside), np.int64)))
         return int(max(inside[ordered], default=-1))
 

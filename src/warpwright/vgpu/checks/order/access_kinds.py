@@ -17,6 +17,7 @@ __all__ = [
 
 GENERIC, ASYNC, MAP = range(3)  # proxies: of threads, of engines, of tensor maps
 WEAK, CTA, CLUSTER, DEVICE, SYSTEM = range(5)  # scopes of strong operations; a weak one has none
+SCOPES = ("", ".cta", ".cluster", ".gpu", ".sys")
 _SCOPES = {"cta": CTA, "cluster": CLUSTER, "gpu": DEVICE, "sys": SYSTEM, "gl": DEVICE}
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.checks.order.access_kinds import CLUSTER, CTA
+from warpwright.vgpu.checks.order.access_kinds import CLUSTER, CTA, DEVICE
 from warpwright.vgpu.checks.order.contexts import Contexts
 from warpwright.vgpu.checks.order.flags import Acquired, Flags, Released
 
@@ -52,10 +52,10 @@ _State = tuple[int, tuple[int, ...]]  # a cluster, and how many acquires of each
 
 
 class Order:
-    """``contexts`` and ``flags`` of each cluster, by its number here; ``per_cta`` lanes."""
+    """``contexts``, ``flags`` and the rank of the node of each cluster, by its number here; ``per_cta`` lanes."""
 
-    def __init__(self, contexts: list[Contexts], flags: list[Flags], per_cta: int) -> None:
-        self.contexts, self.flags, self.per_cta = contexts, flags, per_cta
+    def __init__(self, contexts: list[Contexts], flags: list[Flags], ranks: list[int], per_cta: int) -> None:
+        self.contexts, self.flags, self.ranks, self.per_cta = contexts, flags, ranks, per_cta
         self.seen: dict[tuple[int, int, int], tuple[_Release, ...]] = {}
         self.states: dict[Known, _State] = {}
         self.steps: dict[_State, tuple[set[_Release], set[_State]]] = {}
@@ -145,6 +145,8 @@ class Order:
         """Whether the scopes of a release and of an acquire include each other's threads."""
         scope = min(release.released.scope, acquired.scope)
         inside = scope > CLUSTER or release.cluster == cluster
+        if scope == DEVICE:
+            inside = self.ranks[release.cluster] == self.ranks[cluster]
         if scope == CTA:
             inside &= release.released.points[0].lane // self.per_cta == lane // self.per_cta
         if not inside and self.refused is not None:

@@ -61,7 +61,8 @@ class _Report:
         """Returns the report."""
         blocked = (self._blocked(key, group, what[group[0]]) for key, group in self.groups.items())
         x, y, z = self.cluster.launch.grid
-        return Hang(x * y * z, tuple(blocked), cycle, tuple(self._last_operations()))
+        ctas = self.cluster.launch.spec.gpus * x * y * z
+        return Hang(ctas, tuple(blocked), cycle, tuple(self._last_operations()))
 
     def _blocked(self, key: Key, group: list[Wait], what: str) -> Blocked:
         wait, per_cta = group[0], self.cluster.per_cta
