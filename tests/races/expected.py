@@ -28,7 +28,7 @@ FORMULA = {
     r"fence\.proxy": "proxy-fence",
     r"bar\.warp": "race, proxy-fence, mbarrier-lapped",
     r"bar\.arrive": "deadlock",
-    r"bar": "race, tmem-freed, grid-race, mbarrier-init, exit-early, fault, barrier-count",
+    r"bar": "race, tmem-freed, grid-race, mbarrier-init, mbarrier-lapped, exit-early, fault, barrier-count",
     r"setmaxnreg\.dec": "deadlock",
     r"griddepcontrol\.wait": "grid-dependency",
 }
@@ -200,7 +200,8 @@ REDUNDANT = {
     r".* end bar\.warp": LANE_ORDER,
     r".* tcgen05\.relinquish": "no other CTA on the SM waits to allocate",
     r"(memory_flow|blackwell .*|example 0.|attention sm100.*|few queries sm100) kernel tcgen05\.fence::\w+ #0$": FRESH,
-    r"(memory_flow|blackwell (?!5).*|example 0.) kernel tcgen05\.fence::before\w* #1$": BEFORE_DEALLOC,
+    r"scaled .* kernel tcgen05\.fence::\w+ #0$": FRESH,
+    r"(memory_flow|blackwell (?!5).*|scaled .*|example 0.) kernel tcgen05\.fence::before\w* #1$": BEFORE_DEALLOC,
     r"blackwell pair store bar\.warp\.sync #(7|16)$": TOGETHER,
     r"blackwell (alone store bar\.warp\.sync #7|swapped store bar\.warp\.sync #1)$": TOGETHER,
     r"blackwell (alone|swapped) store mbarrier\.try_wait\S* #0: the next barrier": BOTH,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -334,7 +336,7 @@ def _joules(grid: _Grid) -> float:
     """
     timing, moved = grid.timing, _traffic(grid)
     near, far = (moved.l2 + moved.l2_cost) / 2, moved.missed + moved.written + moved.evicted
-    return 1e-12 * (_flops(grid) * timing.flop_pj + near * timing.l2_pj + far * timing.hbm_pj)
+    return 1e-12 * (_flops(grid, timing.flop_shares) * timing.flop_pj + near * timing.l2_pj + far * timing.hbm_pj)
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,20 +369,18 @@ def _traffic(grid: _Grid) -> _Traffic:
     return _Traffic(read + stored, l2_cost, read, missed, written, evicted)
 
 
-def _flops(grid: _Grid) -> float:
-    return grid.total(np.array([_flops_of(kind.program) for kind in grid.kinds]))
+def _flops(grid: _Grid, weights: Mapping[str, float] = MappingProxyType({})) -> float:
+    """The flops of a launch, those of a type with its weight (others: 1)."""
+    return grid.total(np.array([_flops_of(kind.program, weights) for kind in grid.kinds]))
 
 
-def _flops_of(program: Program) -> float:
-    total = 0
+def _flops_of(program: Program, weights: Mapping[str, float]) -> float:
+    total = 0.0
     for steps in program.warps:
         for step in steps:
-            if step.kind == "mma":
-                total += step.what.flops
-            elif step.kind == "wgmma":
-                total += step.what.flops / 4
-            elif step.kind == "warp_mma":
-                total += step.what.flops
+            if step.kind in ("mma", "wgmma", "warp_mma"):
+                warps = 4 if step.kind == "wgmma" else 1  # each of them has the step
+                total += step.what.flops * weights.get(step.what.type, 1.0) / warps
     return total
 
 
