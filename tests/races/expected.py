@@ -201,6 +201,7 @@ REDUNDANT = {
     r".* tcgen05\.relinquish": "no other CTA on the SM waits to allocate",
     r"(memory_flow|blackwell .*|example 0.|attention sm100.*|few queries sm100) kernel tcgen05\.fence::\w+ #0$": FRESH,
     r"scaled .* kernel tcgen05\.fence::\w+ #0$": FRESH,
+    r"scaled 1 kernel (cp\.async\.bulk\.wait_group\.read|bar\.warp\.sync) #0($|: a group)": ONLY,
     r"(memory_flow|blackwell (?!5).*|scaled .*|example 0.) kernel tcgen05\.fence::before\w* #1$": BEFORE_DEALLOC,
     r"blackwell pair store bar\.warp\.sync #(7|16)$": TOGETHER,
     r"blackwell (alone store bar\.warp\.sync #7|swapped store bar\.warp\.sync #1)$": TOGETHER,

@@ -365,9 +365,6 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         ladder_gemm, "b200", sm100.TILINGS["swapped 128x32"], (60, 768, 1600), 2, bias=BIAS
     ),
     "scaled 1": functools.partial(scaled_gemm, sm100_scaled.LEVELS[1], "mxfp8", (128, 256, 384), 2),
-    "scaled 5": functools.partial(scaled_gemm, sm100_scaled.LEVELS[5], "nvfp4", (512, 512, 2048), 2),
-    "scaled 6": functools.partial(scaled_gemm, sm100_scaled.LEVELS[6], "mxfp8", (1024, 512, 1024), 4),
-    "scaled alone": functools.partial(scaled_gemm, sm100_scaled.TILINGS["128x128"], "mxfp8", (256, 512, 1280), 2),
     "hopper 1": functools.partial(ladder_gemm, "h200", 1, (128, 128, 256), 4),
     "hopper 2": functools.partial(ladder_gemm, "h200", 2, (256, 256, 512), 4),
     "hopper 3": functools.partial(ladder_gemm, "h200", 3, (128, 128, 896), 4),

@@ -61,18 +61,17 @@ def test_a_kernel_without_mmas_runs_at_the_highest_clock(sustained: bool) -> Non
 def test_joined_bytes_take_half_as_much_less_power_as_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
     traffic = device._Traffic(l2=100.0, l2_cost=60.0, read=90.0, missed=10.0, written=5.0, evicted=1.0)
     monkeypatch.setattr(device, "_traffic", lambda grid: traffic)
-    monkeypatch.setattr(device, "_flops", lambda grid, weights: 1000.0)
+    monkeypatch.setattr(device, "_flops", lambda grid, weight: 1000.0)
     wanted = 1000 * TIMING.flop_pj + 80 * TIMING.l2_pj + 16 * TIMING.hbm_pj
     grid = SimpleNamespace(timing=TIMING)
     assert device._joules(grid) == pytest.approx(1e-12 * wanted)
 
 
 def test_a_4_bit_flop_takes_half_the_energy_of_others() -> None:
-    shares = TIMING.flop_shares
     mmas = [Step("mma", 0, 0, 0, Mma(128, 64, 0, 1000, (0,), (), (), 0, type)) for type in ("", "e2m1x2")]
     mmas.append(Step("wgmma", 0, 0, 0, Mma(64, 64, 0, 1000, (0,), (), ())))
-    assert device._flops_of(Program([mmas]), {}) == 1000 + 1000 + 250
-    assert device._flops_of(Program([mmas]), shares) == 1000 + 500 + 250
+    assert device._flops_of(Program([mmas]), lambda mma: 1.0) == 1000 + 1000 + 250
+    assert device._flops_of(Program([mmas]), device._energy(TIMING)) == 1000 + 500 + 250
 
 
 @pytest.mark.parametrize("format", ["mxfp8", "nvfp4"])

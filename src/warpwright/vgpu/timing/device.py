@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,7 @@ from warpwright.vgpu.timing.places import WAVES, assign_places, later_wave, plac
 from warpwright.vgpu.timing.registers import pressure
 from warpwright.vgpu.timing.replay import Layout, Outcome, Work, replay
 from warpwright.vgpu.timing.result import Conflict, Profile, Resources, Usage
-from warpwright.vgpu.timing.steps import Program
+from warpwright.vgpu.timing.steps import Mma, Program
 from warpwright.vgpu.timing.timeline import timeline_fields
 from warpwright.vgpu.timing.units import Memory
 
@@ -37,6 +36,7 @@ LONG, FEW_ROUNDS = 240_000, 2  # steps of one replay from which on fewer rounds 
 SEQUENCES = 2  # different loads of an SM that are replayed
 CLOCKS = 2  # replays until clock and time agree
 SAME_CLOCK = 0.02
+BIT_16_K = 16  # elements of K of an MMA of 16-bit elements
 EVERYTHING = 1 << 62  # bytes of an L2 that evicts nothing
 FAR = (
     "ld_l2",
@@ -50,6 +50,7 @@ FAR = (
 )  # latencies of `Timing`
 
 Floats = NDArray[np.float64]
+Weight = Callable[[Any], float]  # of the flops of an `Mma` or `WarpMma`
 Shares = tuple[Floats, Floats, Floats, Floats, Floats]  # the share that misses L2; then the fields of `Work`, in order
 
 
@@ -336,7 +337,7 @@ def _joules(grid: _Grid) -> float:
     """
     timing, moved = grid.timing, _traffic(grid)
     near, far = (moved.l2 + moved.l2_cost) / 2, moved.missed + moved.written + moved.evicted
-    return 1e-12 * (_flops(grid, timing.flop_shares) * timing.flop_pj + near * timing.l2_pj + far * timing.hbm_pj)
+    return 1e-12 * (_flops(grid, _energy(timing)) * timing.flop_pj + near * timing.l2_pj + far * timing.hbm_pj)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,18 +370,28 @@ def _traffic(grid: _Grid) -> _Traffic:
     return _Traffic(read + stored, l2_cost, read, missed, written, evicted)
 
 
-def _flops(grid: _Grid, weights: Mapping[str, float] = MappingProxyType({})) -> float:
-    """The flops of a launch, those of a type with its weight (others: 1)."""
-    return grid.total(np.array([_flops_of(kind.program, weights) for kind in grid.kinds]))
+def _flops(grid: _Grid, weight: Weight = lambda mma: 1.0) -> float:
+    """The flops of a launch, those of each MMA times its weight."""
+    return grid.total(np.array([_flops_of(kind.program, weight) for kind in grid.kinds]))
 
 
-def _flops_of(program: Program, weights: Mapping[str, float]) -> float:
+def _energy(timing: Timing) -> Weight:
+    """The energy of a flop of an MMA, as a share of the energy of a 16-bit one."""
+    return lambda mma: timing.flop_shares.get(mma.type, 1.0)
+
+
+def _time(timing: Timing) -> Weight:
+    """The time of a flop of an MMA, as a share of the time of a 16-bit one."""
+    return lambda mma: BIT_16_K / mma.k if isinstance(mma, Mma) else 1 / timing.mma_rates.get(mma.type, 1.0)
+
+
+def _flops_of(program: Program, weight: Weight) -> float:
     total = 0.0
     for steps in program.warps:
         for step in steps:
             if step.kind in ("mma", "wgmma", "warp_mma"):
                 warps = 4 if step.kind == "wgmma" else 1  # each of them has the step
-                total += step.what.flops * weights.get(step.what.type, 1.0) / warps
+                total += step.what.flops * weight(step.what) / warps
     return total
 
 
@@ -425,6 +436,7 @@ def _profile(grid: _Grid, runs: list[_Run], journal: Journal, cycles: float, clo
         launch_us=timing.launch_us,
         flops=round(flops),
         wasted_flops=round(wasted),
+        rate=flops / _flops(grid, _time(timing)) if flops else 1.0,
         tflops=(flops - wasted) / time_us / 1e6,
         bytes_hbm=round(moved.missed + moved.written),
         bytes_l2=round(moved.l2),

@@ -87,7 +87,7 @@ class Mma:
 
     ``nbytes``: shared-memory bytes that each SM reads; ``flops`` of all its CTAs; ``left`` and ``right``: (rank,
     offset) of the operands of each CTA; empty for operands in registers or tensor memory. ``d``: the first column of D
-    in tensor memory, -1 for D in registers. ``type``: "e2m1x2" for two elements a byte.
+    in tensor memory, -1 for D in registers. ``type``: "e2m1x2" for two elements a byte. ``k``: elements of K.
     """
 
     rows: int
@@ -99,6 +99,7 @@ class Mma:
     right: tuple[tuple[int, int], ...]
     d: int = -1
     type: str = ""
+    k: int = 16
 
 
 class WarpMma(NamedTuple):
@@ -236,7 +237,7 @@ def _mma(reader: _Reader, op: Op) -> Steps:
     nbytes = (desc.m // group if left else 0) * WARP + n // group * WARP
     flops = 2 * desc.m * n * desc.k
     type = "e2m1x2" if kind in PACKED_KINDS else ""
-    return [{"kind": "mma", "what": Mma(rows, n, nbytes, flops, ranks, left, right, op["d"] & 0xFFFF, type)}]
+    return [{"kind": "mma", "what": Mma(rows, n, nbytes, flops, ranks, left, right, op["d"] & 0xFFFF, type, desc.k)}]
 
 
 def _group_ranks(op: Op) -> tuple[int, ...]:
@@ -376,7 +377,7 @@ def _wgmma(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, 
     flops = 2 * wgmma.M * form.n * form.k
     return {
         "kind": "wgmma",
-        "what": Mma(wgmma.M, form.n, nbytes, flops, (rank,), left, ((rank, _start_address(b)),)),
+        "what": Mma(wgmma.M, form.n, nbytes, flops, (rank,), left, ((rank, _start_address(b)),), k=form.k),
     }
 
 

@@ -386,8 +386,8 @@ def store_fragments(
             yield "read"
         if (left, half) != halves[-1]:
             loaded = load(*halves[number + 1])
-        finished = finish(sums, column(left))
-        store_rows_to_smem(part(block, half, WARP_ROWS, "k"), finished, block.dtype in PACKED, relu=relu)
+        rows = part(block, half, WARP_ROWS, "k")
+        store_rows_to_smem(rows, finish(sums, column(left)), block.dtype in PACKED, relu=relu)
         if half == 1:
             fence.proxy_async()
             warp.sync()
