@@ -6,6 +6,7 @@
     ww.check(kernel, grid=…, args=[…])      find its races, deadlocks and broken protocols
     ww.profile(kernel, grid=…, args=[…])    predict its time on a chip, and what its warps wait for
     ww.matmul(a, b)                         a GEMM on tensor cores
+    ww.quantize(x, "nvfp4")                 a matrix with block scales, which `ww.matmul` takes
     ww.attention(q, k, v)                   scaled dot-product attention on tensor cores
     with ww.virtual("b200"): …              kernels of Triton and Gluon, unmodified, on a virtual GPU
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from warpwright.ops.attention.varlen import attention_varlen
     from warpwright.ops.launches import launches
     from warpwright.ops.matmul.call import matmul
+    from warpwright.ops.matmul.quantized import Quantized, quantize
     from warpwright.run.check import check
     from warpwright.run.devices import device
     from warpwright.run.launch import launch, load_ptx
@@ -60,6 +62,7 @@ __all__ = [
     "PrecisionWarning",
     "ProtocolError",
     "PtxSyntaxError",
+    "Quantized",
     "TensorMap",
     "UnsupportedInstruction",
     "UsageError",
@@ -74,6 +77,7 @@ __all__ = [
     "load_ptx",
     "matmul",
     "profile",
+    "quantize",
     "virtual",
 ]
 
@@ -83,6 +87,7 @@ __version__ = "0.2.0"
 # program that only launches, need a part of the package.
 _HOMES = {
     "PerRank": "layout.peers",
+    "Quantized": "ops.matmul.quantized",
     "TensorMap": "layout.tensor_map",
     "attention": "ops.attention.forward",
     "attention_varlen": "ops.attention.varlen",
@@ -94,6 +99,7 @@ _HOMES = {
     "load_ptx": "run.launch",
     "matmul": "ops.matmul.call",
     "profile": "run.profile",
+    "quantize": "ops.matmul.quantized",
     "virtual": "interop.virtual",
 }
 

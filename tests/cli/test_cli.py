@@ -130,6 +130,24 @@ def test_the_ladder_of_mma_sync_runs_on_any_device(device: str) -> None:
     ]
 
 
+def test_the_ladder_of_block_scales() -> None:
+    rows = result_of("ladder", "--scaled", "nvfp4", "--size", 160, "--levels", "1,6")
+    assert [(row["level"], row["verified"]) for row in rows] == [(1, True), (6, True)]
+    assert all(row["of_peak"] == row["tflops"] / 9000 for row in rows)
+    text = run("ladder", "--scaled", "mxfp8", "--size", 160, "--levels", "1", "--fast").stdout
+    assert "GEMM ladder: mxfp8 in, bf16 out" in text
+    assert "of peak: of the data sheet's dense mxfp8 rate, twice that of bf16" in text
+
+
+@pytest.mark.parametrize("option", ["--device h200", "--mma-sync"])
+def test_the_ladder_of_block_scales_is_of_virtual_blackwell_alone(option: str) -> None:
+    assert error_of("ladder", "--scaled", "mxfp8", *option.split()) == (
+        2,
+        f"given --scaled with {option}; the ladder of block scales is of tcgen05: expected --device b200, gb200 or "
+        "b300, virtual, and no --mma-sync",
+    )
+
+
 def test_a_device_without_a_ladder_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
         ladder_of(Device(replace(DEVICES["rtx5090"], arch="sm_120")))

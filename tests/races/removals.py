@@ -35,6 +35,7 @@ from warpwright.kernels.attention.sm120 import plan as sm120_plan
 from warpwright.kernels.attention.sm120.plan import CP_ASYNC, STEPS
 from warpwright.kernels.gemm import sm90, sm100
 from warpwright.kernels.gemm.slices import add_slices, sum_grid
+from warpwright.kernels.gemm.sm100 import scaled as sm100_scaled
 from warpwright.kernels.memory_flow import arguments, memory_flow
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ops.attention.backward import choose as choose_backward
@@ -43,6 +44,7 @@ from warpwright.ops.attention.plan import OWN
 from warpwright.ops.binding import geometry
 from warpwright.ops.matmul.call import matmul
 from warpwright.ops.matmul.plan import Level, plan_sm90
+from warpwright.ops.matmul.quantized import quantize
 from warpwright.ptx import nodes
 from warpwright.run.check import check
 from warpwright.run.launch import Entry, launch
@@ -61,6 +63,7 @@ __all__ = [
     "ladder_gemm",
     "mma_sync",
     "modified",
+    "scaled_gemm",
     "sees_document",
 ]
 
@@ -148,6 +151,18 @@ def blackwell(config: sm100.Config, shape: tuple[int, int, int], sms: int, chang
     maps = [TensorMap(x, box, swizzle=found.swizzle) for x, box in ((a, found.a_box), (b, found.b_box))]
     watched = _watched_device("b200", change, sms)
     launch(sm100.kernel_of(config).trace(), found.grid, args=[*maps, d, *found.scalars], device=watched)
+    return watched
+
+
+def scaled_gemm(
+    config: sm100_scaled.Config, name: str, shape: tuple[int, int, int], sms: int, change: Change | None = None
+) -> Watched:
+    """Run a GEMM (M, N, K) of matrices with block scales by a configuration, with a bias."""
+    m, n, k = shape
+    random = np.random.default_rng(0)
+    a, b = (quantize(random.standard_normal((rows, k), np.float32), name) for rows in (m, n))
+    watched = _watched_device("b200", change, sms)
+    matmul(a, b.T, device=watched, level=config, bias=BIAS[:n])
     return watched
 
 
@@ -349,6 +364,7 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "blackwell swapped": functools.partial(
         ladder_gemm, "b200", sm100.TILINGS["swapped 128x32"], (60, 768, 1600), 2, bias=BIAS
     ),
+    "scaled 1": functools.partial(scaled_gemm, sm100_scaled.LEVELS[1], "mxfp8", (128, 256, 384), 2),
     "hopper 1": functools.partial(ladder_gemm, "h200", 1, (128, 128, 256), 4),
     "hopper 2": functools.partial(ladder_gemm, "h200", 2, (256, 256, 512), 4),
     "hopper 3": functools.partial(ladder_gemm, "h200", 3, (128, 128, 896), 4),

@@ -42,6 +42,12 @@ def test_mma_below_the_rate_of_the_tensor_cores_is_slow() -> None:
     assert parts["slow MMA"] == pytest.approx((64 * 256 / 20208 - 0.6) * 464, rel=0.01)
 
 
+def test_the_rate_of_narrow_types_is_a_share_of_their_own_peak() -> None:
+    cycles = 2 * 4096**3 / (8192 * 148) / 0.6
+    narrow = replace(profile(cycles=cycles), flops=4 * profile().flops, rate=4.0)
+    assert tensor_rate(narrow) == pytest.approx(0.6)
+
+
 def test_two_accumulators_take_the_epilogue_away() -> None:
     alone = account(profile(tiles=8, k_blocks=16, buffers=1))
     beside = account(profile(tiles=8, k_blocks=16, buffers=2))

@@ -18,6 +18,8 @@ from warpwright.cli.problems import is_number
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.gemm import sm100
+from warpwright.kernels.gemm.formats import FORMATS
+from warpwright.kernels.gemm.sm100.scaled import LEVELS as SCALED_LEVELS
 from warpwright.ops.matmul import trials
 from warpwright.ops.matmul.plan import LADDERS
 from warpwright.report.figure import check_path
@@ -40,6 +42,7 @@ MOST = 100  # numbers of a range
         WRONG,
         "warpwright ladder --size 256",
         "warpwright ladder --levels 4-7 --size 4096 --fast",
+        "warpwright ladder --scaled nvfp4 --size 8192 --fast",
         "warpwright ladder --device cuda",
         "warpwright ladder attention",
     ),
@@ -56,6 +59,11 @@ MOST = 100  # numbers of a range
     "--mma-sync",
     is_flag=True,
     help="The ladder of consumer Blackwell, TMA and mma.sync, compiled for the device, such as h200.",
+)
+@click.option(
+    "--scaled",
+    type=click.Choice(list(FORMATS)),
+    help="The ladder of matrices with block scales, on a virtual Blackwell GPU; --size is a multiple of 32.",
 )
 @click.option("--size", type=click.IntRange(min=1), help=f"M = N = K; default {SIZE}, on a real GPU {REAL_SIZE}.")
 @click.option(
@@ -83,6 +91,7 @@ def command(
     stages: str | None,
     improved: bool,
     mma_sync: bool,
+    scaled: str | None,
     size: int | None,
     rounds: int,
     seed: int,
@@ -95,7 +104,7 @@ def command(
 ) -> None:
     """Multiply by each level of the GEMM ladder.
 
-    The operands are one pair of random BF16 matrices, M = N = K.
+    The operands are one pair of random BF16 matrices, M = N = K; with --scaled they are quantized.
     A virtual GPU predicts the time of each level and says why the level is faster than the one before; levels 1 to 9
     of Blackwell have the published rates beside them. On a real GPU the levels, and torch.matmul if torch is installed,
     run alternately, each launch from cold L2; medians are shown.
@@ -105,7 +114,7 @@ def command(
     target = devices.device(device)
     if warm and isinstance(target, cuda.Device):
         raise UsageError("given --warm for a real GPU; launches there are measured from cold L2: leave it out")
-    chosen = choose_steps(target, levels, stages, improved, mma_sync)
+    chosen = choose_steps(target, levels, stages, improved, mma_sync, scaled)
     if plot is not None:
         check_path(plot)
     real = isinstance(target, cuda.Device)
@@ -113,16 +122,17 @@ def command(
     if isinstance(target, cuda.Device):
         rows = measure_levels(target, chosen, extent, rounds, seed)
     else:
-        rows = predict_levels(target, chosen, extent, seed, fast, sustained, warm)
+        rows = predict_levels(target, chosen, extent, seed, fast, sustained, warm, scaled)
     if plot is not None:
-        draw_ladder(levels_of(rows, chosen), extent, target.spec, plot, measured=real)
+        draw_ladder(levels_of(rows, chosen), extent, target.spec, plot, measured=real, format=scaled)
     if as_json:
         emit(rows)
     else:
         sizes = f"{extent} × {extent} × {extent}, {_device_title(target)}{', warm loop' if warm else ''}"
-        title = f"GEMM ladder: bf16 in and out, float32 accumulation, {sizes}"
+        types = f"{scaled} in, bf16 out" if scaled else "bf16 in and out"
+        title = f"GEMM ladder: {types}, float32 accumulation, {sizes}"
         tables = [table(rows, title)] if real else level_tables(rows, title, stages is not None)
-        show(*tables, *notes_of(rows, chosen, improved))
+        show(*tables, *notes_of(rows, chosen, improved, scaled))
     exit_unless(all(row.get("verified", fast) for row in rows))
 
 
@@ -131,7 +141,7 @@ command.add_command(attention_ladder.command)
 
 def measure_levels(target: cuda.Device, steps: Steps, size: int, rounds: int, seed: int) -> list[dict[str, Any]]:
     """Returns a row for each configuration, measured on a real GPU."""
-    configs = {f"level {level}, stages {step.stages}": step for level, step in steps}
+    configs: dict[str, Any] = {f"level {level}, stages {step.stages}": step for level, step in steps}
     with progress(len(steps) + 1) as describe:
         found = trials.measure(target, size, size, size, configs, rounds=rounds, seed=seed, describe=describe)
     rows = []
@@ -154,13 +164,22 @@ def timing(found: trials.Trials, trial: trials.Trial, m: int, n: int, k: int) ->
 
 
 def choose_steps(
-    device: Device, levels: str | None, stages: str | None, improved: bool, mma_sync: bool = False
+    device: Device,
+    levels: str | None,
+    stages: str | None,
+    improved: bool,
+    mma_sync: bool = False,
+    scaled: str | None = None,
 ) -> Steps:
     """Returns the levels of the options with their configurations: each level with each number of stages.
 
-    Raises UsageError for unknown levels, and for ``improved`` on a device whose levels are not those of Blackwell.
+    Raises UsageError for unknown levels, for ``improved`` on a device whose levels are not those of Blackwell, and for
+    ``scaled`` on a device without that ladder or beside ``mma_sync``.
     """
-    ladder = LADDERS["sm_120a"] if mma_sync else ladder_of(device)
+    ladder: Mapping[int, Step] = LADDERS["sm_120a"] if mma_sync else ladder_of(device)
+    if scaled:
+        _check_scaled(device, mma_sync)
+        ladder = SCALED_LEVELS
     if improved:
         if ladder is not LADDERS["sm_100a"]:
             raise UsageError(
@@ -172,6 +191,15 @@ def choose_steps(
         return [(level, ladder[level]) for level in numbers]
     counts = parse_numbers(stages, "--stages", "a number, a range or a list: 2, 1-4 or 2,4,8")
     return [(level, replace(ladder[level], stages=count)) for level in numbers for count in counts]
+
+
+def _check_scaled(device: Device, mma_sync: bool) -> None:
+    if isinstance(device, cuda.Device) or kernels_of(device.spec.arch) != "sm_100a" or mma_sync:
+        given = "--mma-sync" if mma_sync else f"--device {device.name}"
+        raise UsageError(
+            f"given --scaled with {given}; the ladder of block scales is of tcgen05: expected --device b200, gb200 or "
+            "b300, virtual, and no --mma-sync"
+        )
 
 
 def ladder_of(device: Device) -> Mapping[int, Step]:

@@ -12,10 +12,12 @@ from warpwright.cli.console import progress
 from warpwright.cli.matmul_runs import matmul_profile
 from warpwright.gpu import Device
 from warpwright.kernels.gemm import sm100
+from warpwright.kernels.gemm.formats import FORMATS
+from warpwright.kernels.gemm.sm100 import scaled
 from warpwright.ops.matmul.plan import LadderConfig
 from warpwright.report.account import account, loss, reason
 from warpwright.report.format import percent, signed_percent
-from warpwright.report.ladder import Level
+from warpwright.report.ladder import Level, peak_tflops
 from warpwright.report.published import CUBLAS, PUBLISHED
 from warpwright.report.tables import table
 from warpwright.report.text import main_stall
@@ -23,30 +25,39 @@ from warpwright.vgpu.timing import Profile
 
 __all__ = ["Step", "Steps", "beside_published", "level_tables", "levels_of", "notes_of", "predict_levels"]
 
-Step = LadderConfig
+Step = LadderConfig | scaled.Config
 Steps = Sequence[tuple[int, Step]]  # levels and their configurations
 
 ERRORS = ("level", "max_err", "mean_err", "cos_sim", "max_ulp", "verified", "wall_s")
 
 
 def predict_levels(
-    device: Device, steps: Steps, size: int, seed: int, fast: bool, sustained: bool = False, warm: bool = False
+    device: Device,
+    steps: Steps,
+    size: int,
+    seed: int,
+    fast: bool,
+    sustained: bool = False,
+    warm: bool = False,
+    format: str | None = None,
 ) -> list[dict[str, Any]]:
     """Returns a row for each configuration: its prediction, the published figures, and in a full run the errors of its
-    result."""
+    result. With ``format`` the operands have block scales, and a row has the share of the peak of that format."""
     rows: list[dict[str, Any]] = []
     before: Profile | None = None
     with progress(len(steps)) as describe:
         for level, step in steps:
             describe(f"level {level}: {step.summary} ({size}³ on {device.name})")
             start = time.perf_counter()
-            profile, verdict = matmul_profile(device, (size, size, size), step, fast, seed, sustained, warm)
+            profile, verdict = matmul_profile(device, (size, size, size), step, fast, seed, sustained, warm, format)
             wall = round(time.perf_counter() - start, 3)
             faster = reason(before, profile) if before else ""
             before = profile
             errors = {} if verdict is None else verdict.as_row()
             facts = {"level": level, "stages": step.stages, "size": size, "device": device.name}
             facts |= _facts(profile) | beside_published(step, size, profile.tflops)
+            if format:
+                facts["of_peak"] = profile.tflops / peak_tflops(device.spec, format)
             rows.append({**facts, "why_faster": faster, **errors, "wall_s": wall})
     return rows
 
@@ -96,13 +107,16 @@ def _cells(row: Mapping[str, Any], stages: bool, published: bool) -> dict[str, A
         "time\nµs": round(row["time_us"]) if row["time_us"] >= 100 else round(row["time_us"], 1),
         "TFLOPS": round(row["tflops"], 1) if row["tflops"] < 100 else round(row["tflops"]),
         **({"published\nTFLOPS": beside} if published else {}),
+        **({"of\npeak": percent(row["of_peak"])} if "of_peak" in row else {}),
         "tensor\ncores": percent(row["tensor"]),
         "dropped\nwork": percent(row["wasted"]),
         "largest loss": row["largest_loss"],
     }
 
 
-def notes_of(rows: Sequence[Mapping[str, Any]], steps: Steps, improved: bool) -> Iterator[str]:
+def notes_of(
+    rows: Sequence[Mapping[str, Any]], steps: Steps, improved: bool, format: str | None = None
+) -> Iterator[str]:
     """Yields the lines below the table: each level and why it is faster than the row before it, and what the levels and
     the published figures are."""
     last = 0
@@ -114,6 +128,9 @@ def notes_of(rows: Sequence[Mapping[str, Any]], steps: Steps, improved: bool) ->
             yield f"    {who}{why if why.startswith('slower') else f'faster: {why}'}"
         last = level
     yield from _published_notes({level for level, step in steps if getattr(step, "published", False)})
+    if format:
+        flops = "four times" if FORMATS[format].packed == 2 else "twice"
+        yield f"  of peak: of the data sheet's dense {format.partition('_')[0]} rate, {flops} that of bf16"
     if improved:
         yield "  levels 1 to 3 improved: CTAs share an SM, and a store has 16 bytes"
         yield "  levels 4 and 5 improved: rows reach shared memory 16 bytes at a time"

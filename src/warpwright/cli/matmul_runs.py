@@ -14,9 +14,12 @@ from warpwright.cli.launches import profile_each
 from warpwright.cli.problems import check_elements
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
+from warpwright.kernels.gemm.sm100 import scaled
+from warpwright.layout import scale_tiles
 from warpwright.ops.launches import launches
 from warpwright.ops.matmul.call import matmul
 from warpwright.ops.matmul.plan import Level
+from warpwright.ops.matmul.quantized import Quantized, format_of, quantize
 from warpwright.report.verdict import Verdict, judge
 from warpwright.vgpu.timing import Profile
 
@@ -28,24 +31,47 @@ Array = NDArray[Any]
 def matmul_profile(
     device: Device,
     shape: tuple[int, int, int],
-    level: Level | None,
+    level: Level | scaled.Config | None,
     fast: bool,
     seed: int = 0,
     sustained: bool = False,
     warm: bool = False,
+    format: str | None = None,
 ) -> tuple[Profile, Verdict | None]:
     """Returns the profile of the longest launch of a bfloat16 matmul (M, N, K), named after its level, and for a full
-    run, with standard normal operands, the verdict on the result."""
+    run, with standard normal operands, the verdict on the result. ``format``: of operands with block scales."""
     if device.name.startswith("cuda"):
         raise UsageError(f"given device {device.name}; expected a virtual one, such as h200: a profile is predicted")
-    a, b = operands(shape, None if fast else seed)
+    a, b = scaled_operands(shape, format, None if fast else seed) if format else operands(shape, None if fast else seed)
     call = launches(matmul, a, b.T, device=device, level=level)
     longest = max(profile_each(call, device, fast, sustained, warm), key=lambda each: each.time_us)
-    verdict = None if fast else judge(call.result, a, b.T)
+    left, right = (each.dequantize() if isinstance(each, Quantized) else each for each in (a, b))
+    verdict = None if fast else judge(call.result, left, right.T)
     return replace(longest, kernel=title_of(shape, level)).count_useful(2 * math.prod(shape)), verdict
 
 
-def title_of(shape: tuple[int, int, int], level: Level | None) -> str:
+def scaled_operands(shape: tuple[int, int, int], name: str, seed: int | None) -> tuple[Quantized, Quantized]:
+    """Returns A (M, K) and B (N, K) in a format with block scales: standard normal, or zero without a seed."""
+    if seed is not None:
+        a, b = (quantize(each, name) for each in operands(shape, seed))
+        return a, b
+    format, (m, n, k) = format_of(name), shape
+    check_elements((m + n) * k + m * n)
+    if k % format.step:
+        raise UsageError(f"given K={k}; expected a multiple of {format.step} for {name}")
+    dtype = np.uint8 if format.packed == 2 else format.dtype.dtype
+    a, b = (
+        Quantized(
+            np.zeros((rows, k // format.packed), dtype),
+            scale_tiles(np.zeros((rows, k // format.block), format.scale.dtype)),
+            name,
+        )
+        for rows in (m, n)
+    )
+    return a, b
+
+
+def title_of(shape: tuple[int, int, int], level: Level | scaled.Config | None) -> str:
     """Returns one line with the level and the extents."""
     name = f"gemm level {level}" if isinstance(level, int) else "gemm"
     return f"{name}, {' × '.join(map(str, shape))}"

@@ -49,12 +49,13 @@ def account(profile: Profile) -> dict[str, float]:
 def tensor_rate(profile: Profile) -> float:
     """Returns the flops of a kernel over the peak flops of all tensor cores in the same cycles; 0 to 1.
 
-    The peak is that of 16-bit operands. For an unknown device, returns the tensor cores' busy share.
+    The peak is that of the operands' types. For an unknown device, returns the tensor cores' busy share.
     """
     device = targets.DEVICES.get(profile.device)
     if device is None or not profile.cycles:
         return profile.usage.tensor
-    return min(1.0, profile.flops / (targets.timing_of(device.name).mma_flops * device.sms * profile.cycles))
+    peak = targets.timing_of(device.name).mma_flops * profile.rate * device.sms
+    return min(1.0, profile.flops / (peak * profile.cycles))
 
 
 def _idle(profile: Profile, core: list[Extent], cycles: float) -> dict[str, float]:

@@ -8,12 +8,13 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+from warpwright.kernels.gemm.formats import FORMATS
 from warpwright.report.figure import GREY, INK, PAINT, RULE, canvas, save
 from warpwright.report.format import percent
 from warpwright.report.published import CUBLAS
 from warpwright.targets import Device, kernels_of
 
-__all__ = ["Level", "draw_ladder"]
+__all__ = ["Level", "draw_ladder", "peak_tflops"]
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 7.2, 2.35, 1.75, 0.68, 0.78
 ROW = 0.3
@@ -35,14 +36,27 @@ class Level:
     published: float | None = None
 
 
-def draw_ladder(levels: Sequence[Level], size: int, device: Device, path: Path, measured: bool = False) -> None:
+def peak_tflops(device: Device, format: str | None = None) -> float:
+    """Returns the dense peak of bf16, or of a block-scaled format: twice with 8-bit elements, four times with 4."""
+    return device.bf16_tflops * (2 * FORMATS[format].packed if format else 1)
+
+
+def draw_ladder(
+    levels: Sequence[Level],
+    size: int,
+    device: Device,
+    path: Path,
+    measured: bool = False,
+    format: str | None = None,
+) -> None:
     """Write the chart of ``levels`` at M = N = K = ``size`` to ``path`` (.svg, .png or .pdf).
 
-    ``measured``: the rates were measured on a GPU, not predicted. The chart has the published figures of the levels,
-    and that of a Blackwell device also cuBLAS's.
+    ``measured``: the rates were measured on a GPU, not predicted. ``format``: of operands with block scales. The chart
+    has the published figures of the levels, and that of a Blackwell device in bf16 also cuBLAS's.
     """
     height = TOP + ROW * len(levels) + BOTTOM
-    blackwell = kernels_of(device.arch) == "sm_100a"
+    compared = kernels_of(device.arch) == "sm_100a" and not format
+    peak = peak_tflops(device, format)
     with canvas(WIDTH, height) as figure:
         wide = WIDTH - LEFT - RIGHT
         axes = figure.add_axes((LEFT / WIDTH, BOTTOM / height, wide / WIDTH, ROW * len(levels) / height))
@@ -50,12 +64,13 @@ def draw_ladder(levels: Sequence[Level], size: int, device: Device, path: Path, 
         figure.text(
             0.2 / WIDTH, 1 - 0.24 / height, f"GEMM ladder on {device.name}, {word}", fontsize=9.5, weight="bold"
         )
-        facts = f"bf16 in and out, float32 accumulation · M = N = K = {size:,} · peak {device.bf16_tflops:,.0f} TFLOPS"
+        types = f"{format} in, bf16 out" if format else "bf16 in and out"
+        facts = f"{types}, float32 accumulation · M = N = K = {size:,} · peak {peak:,.0f} TFLOPS"
         figure.text(0.2 / WIDTH, 1 - 0.41 / height, facts, fontsize=7, color=GREY)
         _bars(axes, levels, word)
         _published(axes, levels)
-        _limits(axes, levels, size, device, blackwell)
-        _texts(axes, levels, device)
+        _limits(axes, levels, size, peak, compared)
+        _texts(axes, levels, peak)
         axes.legend(
             loc="upper center",
             bbox_to_anchor=((WIDTH / 2 - LEFT) / wide, -0.4 / (ROW * len(levels))),
@@ -103,15 +118,15 @@ def _published(axes: Any, levels: Sequence[Level]) -> None:
         )
 
 
-def _limits(axes: Any, levels: Sequence[Level], size: int, device: Device, blackwell: bool) -> None:
+def _limits(axes: Any, levels: Sequence[Level], size: int, peak: float, compared: bool) -> None:
     """Draw the rate of cuBLAS and the peak as vertical lines, with their names above. The axis ends at the peak, or
     shortly after the largest rate if all rates are far below the peak."""
-    lines = [(device.bf16_tflops, "peak")]
-    if blackwell and size in CUBLAS:
+    lines = [(peak, "peak")]
+    if compared and size in CUBLAS:
         lines.append((CUBLAS[size], "cuBLAS, published"))
     rates = [max(level.tflops / (1 - level.wasted), level.published or 0.0) for level in levels]
     largest = max(rates + [value for value, name in lines if name != "peak"])
-    end = device.bf16_tflops if largest > NEAR * device.bf16_tflops else ROOM * largest
+    end = peak if largest > NEAR * peak else ROOM * largest
     for value, name in lines:
         if value > end:
             continue
@@ -120,7 +135,7 @@ def _limits(axes: Any, levels: Sequence[Level], size: int, device: Device, black
     axes.set_xlim(0, end)
 
 
-def _texts(axes: Any, levels: Sequence[Level], device: Device) -> None:
+def _texts(axes: Any, levels: Sequence[Level], peak: float) -> None:
     """Write left of each bar the level and its summary, right of it its rate, its share of the peak and its loss."""
     place = axes.get_yaxis_transform()
     wide = WIDTH - LEFT - RIGHT
@@ -131,7 +146,7 @@ def _texts(axes: Any, levels: Sequence[Level], device: Device) -> None:
             (0.42 - LEFT) / wide, row, "\n".join(lines), transform=place, va="center", fontsize=6.2, linespacing=1.15
         )
         digits = 0 if level.tflops >= 100 else 1
-        text = f"{level.tflops:,.{digits}f} TFLOPS · {percent(level.tflops / device.bf16_tflops)} of peak"
+        text = f"{level.tflops:,.{digits}f} TFLOPS · {percent(level.tflops / peak)} of peak"
         axes.text(1 + 0.12 / wide, row, text, transform=place, va="bottom" if level.why else "center", fontsize=7)
         if level.why:
             axes.text(1 + 0.12 / wide, row + 0.06, level.why, transform=place, va="top", fontsize=6, color=GREY)

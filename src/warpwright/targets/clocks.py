@@ -110,6 +110,7 @@ _H200 = Timing(
     droop=0.415,
     sustained_watts=700.0,
     flop_pj=0.815,
+    flop_shares={"e2m1x2": 0.5},
     l2_pj=30.0,
     hbm_pj=84.0,
     volts_slope=1.5,
@@ -197,6 +198,8 @@ _H200 = Timing(
         "droop": f"{_MICRO} the same; clock.far_a is on that line; clock.steps.*: without delay",
         "sustained_watts": "published: NVIDIA data sheet; measured: power.normal*.watts",
         "flop_pj": f"{_MICRO} power.paused.*: watts by nvidia-smi below the limit of the board",
+        "flop_shares": "measured: 1 for 8-bit floats, bench/gemm.py --cases fp8 at 8192, 1453 TFLOPS, 1492 predicted; "
+        "assumed: e2m1x2 as in the data sheets, twice the flops of FP8 at the same power",
         "l2_pj": f"{_MICRO} power.paused.*: 16, 32 and 48 KB a k-block, and 48 KB with 32 KB shared by pairs",
         "hbm_pj": f"{_MICRO} power.hbm_read less l2_pj; power.hbm_copy the same",
         "volts_slope": f"{_MICRO} power.normal*, power.pair_ab: 1.5 to 1.6",
@@ -292,6 +295,8 @@ _B200 = replace(
         "droop": "assumed: as much on a board of 1000 W as on the H200's of 700 W",
         "sustained_watts": "published: NVIDIA data sheet",
         "flop_pj": "assumed: the H200's, in the proportion of the data sheets' watts a flop (0.44 to 0.71 pJ)",
+        "flop_shares": "assumed: 8-bit floats as measured on the H200, e2m1x2 as in the data sheet, twice the flops of "
+        "FP8 at the same power; published: FP4 up to 2.3 times as fast as FP8 (NVIDIA, cuBLAS 12.9)",
         "l2_pj": "assumed: the H200's, in the same proportion",
         "hbm_pj": "assumed: as on the H200, both have HBM3e",
     },

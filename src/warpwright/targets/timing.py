@@ -95,6 +95,7 @@ class Timing:
     droop: float
     sustained_watts: float
     flop_pj: float
+    flop_shares: Mapping[str, float]
     l2_pj: float
     hbm_pj: float
     volts_slope: float
@@ -195,6 +196,7 @@ UNITS = {
     "droop": "MHz that the clock falls for each watt above idle power, from the first MMA of a launch to the last",
     "sustained_watts": "power limit of the board, effective after about 50 ms",
     "flop_pj": "picojoules of a tensor-core flop on normal random data, operands from shared memory included",
+    "flop_shares": "energy of a flop by the type of A, as a share of flop_pj (others: 1)",
     "l2_pj": "picojoules of a byte from L2 to an SM",
     "hbm_pj": "picojoules of a byte of device memory",
     "volts_slope": "exponent of the energy: proportional to (clock / maximum clock) to this power",

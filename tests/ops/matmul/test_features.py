@@ -11,6 +11,7 @@ import pytest
 import warpwright as ww
 from tests.ops.matmul.test_epilogue import BF16, E4M3, E5M2, FLOAT16, expect, normal
 from tests.samples import sampled
+from warpwright.errors import UsageError
 from warpwright.ops.matmul import call
 
 DEVICES = ("h200", "b200", "rtx5090")
@@ -47,7 +48,7 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_every_row_of_the_table_is_tested() -> None:
     source = Path(__file__).read_text(encoding="utf-8")
-    assert len(ROWS) == 8
+    assert len(ROWS) == 9
     assert [row for row in ROWS if source.count(f'"{row}"') != 1] == []
 
 
@@ -114,3 +115,15 @@ def test_results_with_gaps(device: str, dtype: Any, monkeypatch: pytest.MonkeyPa
     assert np.isnan(whole[:, 96:].astype(np.float32)).all()
     assert ROWS["`out=` with gaps between rows"][device] == "in place"
     expect(d, a, b)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_block_scales(device: str) -> None:
+    a, b = (ww.quantize(normal(*shape, dtype=BF16), "mxfp8") for shape in ((40, 96), (72, 96)))
+    if ROWS["block scales (`ww.quantize`)"][device] == "refused":
+        with pytest.raises(UsageError):
+            ww.matmul(a, b.T, device=device)
+        return
+    call = ww.launches(ww.matmul, a, b.T, device=device)
+    assert len(list(call)) == 1
+    expect(ww.matmul(a, b.T, device=device), a.dequantize(), b.T.dequantize())

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import warpwright as ww
+from tests.lang.ops import scaled_gemm
 from tests.run.test_profile import hopper
 from warpwright import targets
 from warpwright.lang import Global, f32, kernel, tid
 from warpwright.vgpu.timing import device
+from warpwright.vgpu.timing.steps import Mma, Program, Step
 
 H200, TIMING = targets.device("h200"), targets.timing_of("h200")
 
@@ -59,10 +61,29 @@ def test_a_kernel_without_mmas_runs_at_the_highest_clock(sustained: bool) -> Non
 def test_joined_bytes_take_half_as_much_less_power_as_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
     traffic = device._Traffic(l2=100.0, l2_cost=60.0, read=90.0, missed=10.0, written=5.0, evicted=1.0)
     monkeypatch.setattr(device, "_traffic", lambda grid: traffic)
-    monkeypatch.setattr(device, "_flops", lambda grid: 1000.0)
+    monkeypatch.setattr(device, "_flops", lambda grid, weight: 1000.0)
     wanted = 1000 * TIMING.flop_pj + 80 * TIMING.l2_pj + 16 * TIMING.hbm_pj
     grid = SimpleNamespace(timing=TIMING)
     assert device._joules(grid) == pytest.approx(1e-12 * wanted)
+
+
+def test_a_4_bit_flop_takes_half_the_energy_of_others() -> None:
+    mmas = [Step("mma", 0, 0, 0, Mma(128, 64, 0, 1000, (0,), (), (), 0, type)) for type in ("", "e2m1x2")]
+    mmas.append(Step("wgmma", 0, 0, 0, Mma(64, 64, 0, 1000, (0,), (), ())))
+    assert device._flops_of(Program([mmas]), lambda mma: 1.0) == 1000 + 1000 + 250
+    assert device._flops_of(Program([mmas]), device._energy(TIMING)) == 1000 + 500 + 250
+
+
+@pytest.mark.parametrize("format", ["mxfp8", "nvfp4"])
+def test_copies_of_scale_factors_read_shared_memory(format: str) -> None:
+    """One tile, or four of nvfp4, of A and of B in each of 8 k-blocks, 512 bytes in 4 cycles each."""
+    problem = scaled_gemm.Problem(format, 1, 8)
+    busy = []
+    for copied in (False, True):
+        kernel = scaled_gemm.gemm.configure(format=format, copied=copied)
+        profile = ww.profile(kernel, grid=1, args=problem.args, device="b200", fast=True)
+        busy.append(profile.usage.shared * profile.cycles * 148)
+    assert busy[1] - busy[0] == pytest.approx(8 * 2 * 4 * (1 if format == "mxfp8" else 4), rel=1e-3)
 
 
 def test_multicast_takes_less_power_than_loading_twice() -> None:

@@ -16,12 +16,15 @@ from warpwright.arrays.libraries import OTHER, Library, View, check_writable, lo
 from warpwright.errors import PrecisionWarning, UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.gemm import sm100, sm120
+from warpwright.kernels.gemm.formats import FORMATS
+from warpwright.kernels.gemm.sm100.scaled import Config as ScaledConfig
 from warpwright.kernels.reference import finished
 from warpwright.ops import binding
 from warpwright.ops.binding import MAP_BYTES, as_strided, geometry, mappable
-from warpwright.ops.matmul import epilogue, measurements, plan
+from warpwright.ops.matmul import epilogue, measurements, plan, scaled
 from warpwright.ops.matmul.bound_call import BoundCall
 from warpwright.ops.matmul.plan import FLOAT8, PLAIN, Family, Level, round_up
+from warpwright.ops.matmul.quantized import Quantized
 from warpwright.ops.memo import MEMO
 from warpwright.run.devices import check_device, resolve
 
@@ -48,7 +51,7 @@ def matmul(
     out: Array | None = None,
     out_dtype: Any = None,
     device: Device | str | None = None,
-    level: Level | None = None,
+    level: Level | ScaledConfig | None = None,
 ) -> Array:
     """``a @ b`` on tensor cores: ``a`` (…, M, K) times ``b`` (…, K, N) gives (…, M, N), accumulated in float32.
 
@@ -62,6 +65,10 @@ def matmul(
     PrecisionWarning, or float8_e4m3fn and float8_e5m2, mixed too. Hopper's tensor core sums 128 products of float8 in
     14 bits, and the kernel adds these sums in float32. ``out_dtype`` is bfloat16, float16 or float32; the default is
     the dtype of ``out`` or the inputs, and bfloat16 for float8.
+
+    Or both are `Quantized`, matrices with block scales: ``matmul(quantize(x), quantize(w).T)`` of x (M, K), w (N, K).
+    They need a Blackwell GPU of sm_100a, so far virtual; the result is bfloat16 unless ``out`` or ``out_dtype`` say
+    otherwise, and ``level`` is a level of their own ladder, 1 to 6.
 
     The result is ``activation(scale_a * scale_b * (a @ b) + bias)``, computed in float32 and rounded once. A scale is
     a number or an array of one float32 element; a scale on the GPU is read there, without waiting. ``bias`` (N,) is
@@ -108,9 +115,15 @@ def describe(
     out: Array | None,
     out_dtype: Any,
     device: Device | str | None,
-    level: Level | None,
+    level: Level | ScaledConfig | None,
 ) -> binding.Call:
     """Returns the call of `matmul` with these arguments, which has started nothing yet."""
+    if isinstance(a, Quantized) or isinstance(b, Quantized):
+        return _describe_quantized(a, b, (bias, activation, scale_a, scale_b), out, out_dtype, device, level)
+    if isinstance(level, ScaledConfig):
+        raise UsageError(
+            "matmul: given a Config of kernels.gemm.sm100.scaled as level= for arrays; expected operands of ww.quantize"
+        )
     library, views = views_of("matmul", {"a": a, "b": b, "out": out, "bias": bias}, ("out", "bias"))
     for name in "ab":
         _check_operand(name, views[name], library)
@@ -139,6 +152,49 @@ def describe(
         _prepare(call, library, family, args, level, (a, b, d))
         if isinstance(views["a"], DeviceArray) and library is not OTHER:
             call.entry = functools.partial(_entry, call, library, (a, b, d, bias))
+    return call
+
+
+def _describe_quantized(
+    a: Any,
+    b: Any,
+    extras: tuple[Any, Any, Any, Any],
+    out: Array | None,
+    out_dtype: Any,
+    device: Device | str | None,
+    level: Any,
+) -> binding.Call:
+    """Returns the call for operands with block scales; ``extras`` are bias, activation and scales."""
+    scaled.check_pair(a, b)
+    arrays = {"a": a.data, "b": b.data, "out": out, "bias": extras[0]}
+    library, views = views_of("matmul", arrays, ("out", "bias"))
+    shape = a.shape[0], b.shape[1]
+    dtype = _output_dtype(out_dtype, BFLOAT16 if out is None else views["out"].dtype)
+    if out is not None:
+        _check_out(views["out"], shape, dtype, views["a"], views["b"])
+    target = resolve(device)
+    scaled.check_target(a, target)
+    args = epilogue.check_epilogue(library, views["a"], shape[1], *extras, out)
+    args = scaled.with_global_scales(args, a, b)
+    d = library.empty(shape, dtype, a.data) if out is None else out
+    call, written = binding.Call(target, library, d), library.view(d)
+    if not mappable(written):
+        written = _stage(call, library, args, d, plain=True)
+    config = scaled.config_for(level, a, shape[1], target.spec.sms)
+    formats = FORMATS[a.format], FORMATS[b.format]
+    layouts = geometry(views["a"]), geometry(views["b"]), geometry(written)
+    chosen = scaled.plan_scaled(
+        config, formats, *layouts, target.spec.sms, target.spec.arch, args.epilogue, args.columns
+    )
+    values = {
+        "a": views["a"],
+        "b": views["b"],
+        "sfa": scaled.scale_lines(a),
+        "sfb": scaled.scale_lines(b),
+        "d": written,
+    }
+    values |= {"bias": args.bias, "scale_a": None, "scale_b": None, "alpha": args.alpha}
+    call.steps.append((chosen, values))
     return call
 
 

@@ -14,13 +14,13 @@ from warpwright.vgpu.jit.costs import WARP_MMAS, is_memory
 from warpwright.vgpu.program.names import Names, Variables
 from warpwright.vgpu.timing.cache import Lookup, Visit, footprint, look_up, look_up_again
 from warpwright.vgpu.timing.capture import Capture
+from warpwright.vgpu.timing.flops import Weight, energy_of, flops_of, time_of
 from warpwright.vgpu.timing.journal import Journal
 from warpwright.vgpu.timing.neighbours import contention, gpcs_of, l2_costs
 from warpwright.vgpu.timing.places import WAVES, assign_places, later_wave, places_of
 from warpwright.vgpu.timing.registers import pressure
 from warpwright.vgpu.timing.replay import Layout, Outcome, Work, replay
 from warpwright.vgpu.timing.result import Conflict, Profile, Resources, Usage
-from warpwright.vgpu.timing.steps import Program
 from warpwright.vgpu.timing.timeline import timeline_fields
 from warpwright.vgpu.timing.units import Memory
 
@@ -364,7 +364,7 @@ def _joules(grid: _Grid) -> float:
     """
     timing, moved = grid.timing, _traffic(grid)
     near, far = (moved.l2 + moved.l2_cost) / 2, moved.missed + moved.written + moved.evicted
-    return 1e-12 * (_flops(grid) * timing.flop_pj + near * timing.l2_pj + far * timing.hbm_pj)
+    return 1e-12 * (_flops(grid, energy_of(timing)) * timing.flop_pj + near * timing.l2_pj + far * timing.hbm_pj)
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,21 +402,9 @@ def _traffic(grid: _Grid) -> _Traffic:
     return _Traffic(read + stored, l2_cost, read, missed, written, evicted, received, sent)
 
 
-def _flops(grid: _Grid) -> float:
-    return grid.total(np.array([_flops_of(kind.program) for kind in grid.kinds]))
-
-
-def _flops_of(program: Program) -> float:
-    total = 0
-    for steps in program.warps:
-        for step in steps:
-            if step.kind == "mma":
-                total += step.what.flops
-            elif step.kind == "wgmma":
-                total += step.what.flops / 4
-            elif step.kind == "warp_mma":
-                total += step.what.flops
-    return total
+def _flops(grid: _Grid, weight: Weight = lambda mma: 1.0) -> float:
+    """The flops of a launch, those of each MMA times its weight."""
+    return grid.total(np.array([flops_of(kind.program, weight) for kind in grid.kinds]))
 
 
 def _busy_cycles(grid: _Grid, runs: list[_Run], unit: str) -> float:
@@ -460,6 +448,7 @@ def _profile(grid: _Grid, runs: list[_Run], journal: Journal, cycles: float, clo
         launch_us=timing.launch_us,
         flops=round(flops),
         wasted_flops=round(wasted),
+        rate=flops / _flops(grid, time_of(timing)) if flops else 1.0,
         tflops=(flops - wasted) / time_us / 1e6,
         bytes_hbm=round(moved.missed + moved.written),
         bytes_l2=round(moved.l2),

@@ -27,6 +27,7 @@ _REASONS = {
     "warp_mma": "waits mma",
     "wgmma": "issues",
     "mma": "issues",
+    "tmem_copy": "issues",
     "copy_wait": "waits copies",
     "shared_access": "shared memory",
     "remote_access": "distributed shared memory",

@@ -127,10 +127,11 @@ class Profile:
 
     ``time_us`` includes ``launch_us``; ``cycles`` are those of the SMs at ``clock_mhz``, without the launch. ``flops``
     counts all MMAs (2 a multiply-add), ``wasted_flops`` those of operand pairs that the cluster multiplied before,
-    ``padded_flops`` those beyond the edges of the matrices, where the problem is known (`count_useful`); ``tflops`` is
-    useful work over ``time_us``. ``ctas_per_sm``: CTAs that an SM runs at a time; ``ctas_fitting``: CTAs
-    that fit on it, more if a CTA keeps its permit to allocate tensor memory. ``waves``: CTAs over resident CTAs;
-    ``tail``: share of the SMs' time in which some are out of work. ``fast``: only one representative wave ran.
+    ``padded_flops`` those beyond the edges of the matrices, where the problem is known (`count_useful`); ``rate``: the
+    flops of its MMAs for one of 16-bit MMAs in the same time; ``tflops`` is useful work over ``time_us``.
+    ``ctas_per_sm``: CTAs that an SM runs at a time; ``ctas_fitting``: CTAs that fit on it, more if a CTA keeps its
+    permit to allocate tensor memory. ``waves``: CTAs over resident CTAs; ``tail``: share of the SMs' time in which some
+    are out of work. ``fast``: only one representative wave ran.
     ``warm``: predicted as one launch of many in a loop; ``launch_us`` is then the time between two of them.
     ``bytes_received`` from and ``bytes_sent`` to other GPUs of a node; ``ranks``: on a node the profiles of all ranks,
     of which the slowest one is this.
@@ -163,6 +164,7 @@ class Profile:
     fast: bool
     warm: bool = False
     padded_flops: int = 0
+    rate: float = 1.0
     phases: tuple[Phase, ...] = ()
     memory: tuple[Region, ...] = ()
     resources: Resources = Resources()

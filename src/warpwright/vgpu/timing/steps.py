@@ -87,7 +87,7 @@ class Mma:
 
     ``nbytes``: shared-memory bytes that each SM reads; ``flops`` of all its CTAs; ``left`` and ``right``: (rank,
     offset) of the operands of each CTA; empty for operands in registers or tensor memory. ``d``: the first column of D
-    in tensor memory, -1 for D in registers.
+    in tensor memory, -1 for D in registers. ``type``: "e2m1x2" for two elements a byte. ``k``: elements of K.
     """
 
     rows: int
@@ -98,6 +98,8 @@ class Mma:
     left: tuple[tuple[int, int], ...]
     right: tuple[tuple[int, int], ...]
     d: int = -1
+    type: str = ""
+    k: int = 16
 
 
 class WarpMma(NamedTuple):
@@ -225,16 +227,24 @@ def _bulk_copy(reader: _Reader, op: Op) -> Steps:
 @record("tcgen05.mma", "tcgen05.mma.ws")
 def _mma(reader: _Reader, op: Op) -> Steps:
     inst, tmem_a = op.inst, isinstance(op.inst.operand("a"), nodes.Address)
-    group = int(inst["group"][-1])
-    desc = InstrDescriptor.decode(op["idesc"] & 0xFFFF_FFFF, inst["kind"].removeprefix("kind::"))
-    base = op.rank & ~1 if group == 2 else op.rank
-    ranks = tuple(range(base, base + group))
+    ranks = _group_ranks(op)
+    group = len(ranks)
+    kind = inst["kind"].removeprefix("kind::")
+    desc = InstrDescriptor.decode(op["idesc"] & 0xFFFF_FFFF, kind)
     rows, n = max(desc.m // group, 128), desc.n
     left = () if tmem_a else tuple((r, _start_address(op["a"])) for r in ranks)
     right = tuple((r, _start_address(op["b"])) for r in ranks)
     nbytes = (desc.m // group if left else 0) * WARP + n // group * WARP
     flops = 2 * desc.m * n * desc.k
-    return [{"kind": "mma", "what": Mma(rows, n, nbytes, flops, ranks, left, right, op["d"] & 0xFFFF)}]
+    type = "e2m1x2" if kind in PACKED_KINDS else ""
+    return [{"kind": "mma", "what": Mma(rows, n, nbytes, flops, ranks, left, right, op["d"] & 0xFFFF, type, desc.k)}]
+
+
+def _group_ranks(op: Op) -> tuple[int, ...]:
+    """The CTAs of the group of a tcgen05 instruction."""
+    group = int(op.inst["group"][-1])
+    base = op.rank & ~1 if group == 2 else op.rank
+    return tuple(range(base, base + group))
 
 
 def _start_address(descriptor: int) -> int:
@@ -288,8 +298,15 @@ def _async_store(reader: _Reader, op: Op) -> Steps:
     return [{"kind": "send", "what": box}]
 
 
+@record("tcgen05.cp")
+def _tensor_memory_copy(reader: _Reader, op: Op) -> Steps:
+    """``nbytes`` that each SM of the group reads from shared memory; ``what`` are its CTAs."""
+    rows, bits = map(int, op.inst["shape"].removesuffix("b").split("x"))
+    return [{"kind": "tmem_copy", "what": _group_ranks(op), "nbytes": rows * bits // 8}]
+
+
 @record(
-    "tcgen05.cp", "tcgen05.shift", "tcgen05.relinquish_alloc_permit", "setmaxnreg",
+    "tcgen05.shift", "tcgen05.relinquish_alloc_permit", "setmaxnreg",
     "tensormap.replace", "tensormap.cp_fenceproxy", *SERVICES,
 )  # fmt: skip
 def _issue(reader: _Reader, op: Op) -> Steps:
@@ -360,7 +377,7 @@ def _wgmma(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, 
     flops = 2 * wgmma.M * form.n * form.k
     return {
         "kind": "wgmma",
-        "what": Mma(wgmma.M, form.n, nbytes, flops, (rank,), left, ((rank, _start_address(b)),)),
+        "what": Mma(wgmma.M, form.n, nbytes, flops, (rank,), left, ((rank, _start_address(b)),), k=form.k),
     }
 
 

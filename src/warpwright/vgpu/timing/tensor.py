@@ -47,6 +47,13 @@ def mma_end(replay: Replay, rank: int, mma: Mma, begin: float) -> float:
     return max(begin + max(flops / timing.mma_flops, reading, timing.mma_least), ready)
 
 
+def tmem_copy(replay: Replay, warp: Warp, step: Step, now: float) -> float:
+    """A tcgen05.cp reads shared memory; the MMAs after it wait for it in order."""
+    for rank in step.what:
+        replay.units.shared[rank].take(now, step.nbytes / replay.timing.shared_bytes, WINDOW)
+    return now + replay.timing.mma_issue
+
+
 def commit(replay: Replay, warp: Warp, step: Step, now: float) -> float:
     run, timing = warp.run, replay.timing
     done = max(now, run.tensor_end[warp.rank] + timing.mma_latency) + timing.commit
@@ -192,6 +199,7 @@ def pause(replay: Replay, warp: Warp, step: Step, now: float) -> float:
 STEPS = {
     "mma": mma,
     "commit": commit,
+    "tmem_copy": tmem_copy,
     "wgmma": wgmma,
     "group_commit": group_commit,
     "group_wait": group_wait,

@@ -16,6 +16,7 @@ from typing import Any
 from warpwright.kernels.gemm.sm100.configs import LANES, LEVELS, PAIR, WARPS, Config
 from warpwright.kernels.gemm.sm100.steps import (
     BOTH,
+    WORK_STAGES,
     cluster_masks,
     init_alloc_sync,
     launched_clusters,
@@ -54,8 +55,6 @@ from warpwright.lang import (
 from warpwright.types import Scalar
 
 __all__ = ["gemm_roles"]
-
-WORK_STAGES = 2
 
 
 @kernel("sm_100a", cluster=PAIR, threads=256)

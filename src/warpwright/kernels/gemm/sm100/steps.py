@@ -59,6 +59,7 @@ __all__ = [
     "BOTH",
     "LEADER",
     "UMMA_K",
+    "WORK_STAGES",
     "cluster_masks",
     "init_alloc_sync",
     "launched_clusters",
@@ -85,6 +86,7 @@ WARP_SIZE = 32
 LOADED_COLUMNS = 32
 PUBLISHED_COLUMNS = 4  # of a load of levels 1 to 5
 STORE_BARRIER = 1
+WORK_STAGES = 2  # responses of cluster launch control on their way
 
 
 def init_alloc_sync(
@@ -347,20 +349,29 @@ def store_fragments(
     col: Expr,
     finish: Finish,
     relu: bool,
+    *,
+    first: Any = 0,
+    early: int = 0,
 ) -> Iterator[str]:
     """Tensor memory to D, box by box: fragments of 16 rows, ``finish``, a block of shared memory, a TMA store.
 
     A thread has two columns of each eight, in the layout of wgmma's sums, so it needs a quarter of the bias; with a row
     to a thread, reading the bias takes as much of shared memory as a fifth of the mma. The next load from tensor memory
-    is in flight while the epilogue works. Yields "read" once all of ``acc`` is in registers.
+    is in flight while the epilogue works. Yields "read" once all of ``acc`` is in registers, or with ``early`` so many
+    columns. ``first``, 0 or a run-time value, is the column of ``acc`` where the store begins; after the last column
+    follows column 0.
     """
     own, stores, width = tid.x % LANES // WARP_SIZE, elect_one(), blocks.shape[1]
     stages, lefts = blocks.shape[0] // LANES, range(0, acc.shape[1], width)
     halves = [(left, half) for left in lefts for half in (0, 1)]
+    last = halves[(early or acc.shape[1]) // width * 2 - 1]
     newer = stages - 1 if len(lefts) % stages == 0 else 0
 
+    def column(left: int) -> Any:
+        return (first + left) % acc.shape[1] if isinstance(first, Expr) else left
+
     def load(left: int, half: int) -> list[Expr]:
-        return tcgen05.ld(acc[:, left : left + width], "16x256b", half=half)
+        return tcgen05.ld(columns_from(acc, column(left), width), "16x256b", half=half)
 
     loaded = load(*halves[0])
     for number, (left, half) in enumerate(halves):
@@ -371,17 +382,25 @@ def store_fragments(
             warp.sync()
         tcgen05.wait_ld()
         sums = loaded
-        if (left, half) == halves[-1]:
+        if (left, half) == last:
             yield "read"
-        else:
+        if (left, half) != halves[-1]:
             loaded = load(*halves[number + 1])
-        store_rows_to_smem(part(block, half, WARP_ROWS, "k"), finish(sums, left), block.dtype in PACKED, relu=relu)
+        rows = part(block, half, WARP_ROWS, "k")
+        store_rows_to_smem(rows, finish(sums, column(left)), block.dtype in PACKED, relu=relu)
         if half == 1:
             fence.proxy_async()
             warp.sync()
             with If(stores):
-                tma.store(d[(*matrix, row + own * WARP_SIZE, col + left)], block)
+                tma.store(d[(*matrix, row + own * WARP_SIZE, col + column(left))], block)
                 tma.commit_group()
+
+
+def columns_from(acc: tmem.TmemTile, first: Any, width: int) -> tmem.TmemTile:
+    """Returns ``width`` columns of ``acc`` from column ``first`` on, which may be a run-time value."""
+    if not isinstance(first, Expr):
+        return acc[:, first : first + width]
+    return acc[:, :width].at_shift(first if acc.shift is None else acc.shift + first)
 
 
 def store_columns(
