@@ -14,6 +14,7 @@ from tests.run.test_profile import hopper
 from warpwright import targets
 from warpwright.lang import Global, f32, kernel, tid
 from warpwright.vgpu.timing import device
+from warpwright.vgpu.timing.flops import flops_of
 from warpwright.vgpu.timing.steps import Mma, Program, Step
 
 H200, TIMING = targets.device("h200"), targets.timing_of("h200")
@@ -70,8 +71,8 @@ def test_joined_bytes_take_half_as_much_less_power_as_bandwidth(monkeypatch: pyt
 def test_a_4_bit_flop_takes_half_the_energy_of_others() -> None:
     mmas = [Step("mma", 0, 0, 0, Mma(128, 64, 0, 1000, (0,), (), (), 0, type)) for type in ("", "e2m1x2")]
     mmas.append(Step("wgmma", 0, 0, 0, Mma(64, 64, 0, 1000, (0,), (), ())))
-    assert device._flops_of(Program([mmas]), lambda mma: 1.0) == 1000 + 1000 + 250
-    assert device._flops_of(Program([mmas]), device._energy(TIMING)) == 1000 + 500 + 250
+    assert flops_of(Program([mmas]), lambda mma: 1.0) == 1000 + 1000 + 250
+    assert flops_of(Program([mmas]), energy_of(TIMING)) == 1000 + 500 + 250
 
 
 @pytest.mark.parametrize("format", ["mxfp8", "nvfp4"])
