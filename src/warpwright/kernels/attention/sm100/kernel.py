@@ -74,13 +74,16 @@ def attention(
     """Persistent: CTAs take parts of ``config.tiles`` · 128 queries, ``parts`` of them a head; with a right bound the
     last queries of all heads first, which see most keys, in `turns`.
 
-    Each tile has rings of one stage: `s` brings scores to its softmax and weights back, `row` brings a factor or a sum
-    of each row to `correct`, `sum` is O. O leaves through the slot of Q, which no QKᵀ reads any more.
+    Each tile has rings of one stage: `s` brings scores to its softmax and weights back, `rest` tells that the last of
+    them are stored, `row` brings the factor of each row to `correct` and `total` its sum, `sum` is O.
 
     role       warps     moves                                     waits for             signals
-    softmax    0-3, 4-7  `s` -> registers -> `s`, `row`            s.full, row.empty     s.empty, row.full
-    correct    8-11      `sum` -> registers -> `sum`, or Q -> O    row.full, sum.full    row.empty, sum.empty, q.empty
-    multiply   12        Q, `kv` -> `s`; `s`, `kv` -> `sum`        full of each          s.full, sum.full, kv.empty
+    softmax    0-3, 4-7  `s` -> registers -> `s`, `row`, `total`   s.full, total.empty   s.empty, rest.full, row.full,
+                                                                                         total.full
+    correct    8-11      `sum` -> registers -> `sum`, or O         row.full, total.full, s.empty, total.empty
+                                                                   sum.full
+    multiply   12        Q, `kv` -> `s`; `s`, `kv` -> `sum`        q.full, kv.full,      s.full, sum.full, q.empty,
+                                                                   s.empty, rest.full    kv.empty
     load       13        Q, K, V: global -> rings                  q.empty, kv.empty     q.full, kv.full
     """
     tiles, rings = config.tiles, Rings.of(config, dtype)
