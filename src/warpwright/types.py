@@ -42,6 +42,7 @@ __all__ = [
     "f16",
     "f16x2",
     "f32",
+    "f32x2",
     "f64",
     "of_dtype",
     "of_name",
@@ -165,6 +166,9 @@ class f16x2(Scalar, bits=32, kind="float"): ...
 
 
 class bf16x2(Scalar, bits=32, kind="float"): ...
+
+
+class f32x2(Scalar, bits=64, kind="float"): ...
 
 
 # Sub-byte types of tensor maps alone (PTX ISA 9.1 section 5.5.1.1): 16 values in 8 or 12 bytes of global memory, and in

@@ -20,6 +20,7 @@ from warpwright.lang import (
     ex2,
     f16,
     f32,
+    f32x2,
     f64,
     fma,
     kernel,
@@ -229,6 +230,30 @@ def test_pack_and_unpack_join_halves():
     assert apply(lambda x, y: pack(bf16x2, x, y), f32, bf16x2) == ["cvt.rn.bf16x2.f32 %r0, %f1, %f0"]
     assert apply(lambda x, y: pack(u64, x, y), u32, u64) == ["mov.b64 %rd1, {%r0, %r1}"]
     assert apply(lambda x, y: unpack(x, f16)[1], bits32, f16) == ["mov.b32 {%h0, %h1}, %r0"]
+
+
+def test_a_pair_of_f32_has_packed_arithmetic() -> None:
+    """A constant is both halves of the pair."""
+
+    @kernel("sm_100a", threads=32)
+    def probe(x: f32, y: f32, out: Global[f32]) -> None:
+        out[0] = unpack(fma(pack(f32x2, x, y), 2.0, pack(f32x2, y, x)), f32)[1]
+
+    assert code(probe)[:-1] == [
+        "mov.b64 %rd1, {%f0, %f1}",
+        "mov.b64 %rd2, {%f1, %f0}",
+        "mov.b64 %rd3, 0x4000000040000000",
+        "fma.rn.f32x2 %rd4, %rd1, %rd3, %rd2",
+        "mov.b64 {%f2, %f3}, %rd4",
+    ]
+
+
+def test_an_extreme_of_three_floats_is_one_instruction_from_sm_100_on() -> None:
+    def probe(x: f32, y: f32, out: Global[f32]) -> None:
+        out[0] = max(x, y, x, y)
+
+    assert code(kernel("sm_100a", threads=32)(probe))[:-1] == ["max.f32 %f2, %f0, %f1, %f0", "max.f32 %f3, %f2, %f1"]
+    assert len(code(kernel("sm_90a", threads=32)(probe))[:-1]) == 3
 
 
 def test_rounding_to_a_pair_may_apply_relu():

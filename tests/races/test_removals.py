@@ -65,9 +65,9 @@ def test_the_checks_find_an_edit_or_it_is_redundant(name: str, every: int) -> No
 @pytest.mark.long
 def test_a_commit_before_a_wait_does_not_know_of_the_wait() -> None:
     """The commit ends the phase that a wait of the same thread, for the other parity, may then find gone."""
-    name, edited = "attention sm100 one tile", "multiply mbarrier.try_wait.parity.shared::cta.b64 #9: the other phase"
+    name, edited = "attention sm100 one tile", "multiply mbarrier.try_wait.parity.shared::cta.b64 #6: the other phase"
     (edit,) = [edit for edit in unedited_kernel(name).edits if str(edit) == edited]
-    assert judge_edit(name, edit) == Judgement(FOUND, "mbarrier-lapped")
+    assert judge_edit(name, edit) == Judgement(FOUND, "mbarrier-lapped, race")
 
 
 # kernel, and an edit of it: the rule, and the lines that conflict, stop or wait

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
+from warpwright import isa
 from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value, is_number, operand, same_type
 from warpwright.lang.trace import current
@@ -35,7 +36,8 @@ def fma(a: Value, b: Value, c: Value) -> Expr:
 def min(a: Any, b: Any, *more: Any, nan: bool = False) -> Any:
     """Returns the minimum; Python numbers are compared during tracing.
 
-    Of a NaN and a number it is the number, or with ``nan`` the NaN: f32, f16, bf16 and their pairs.
+    Of a NaN and a number it is the number, or with ``nan`` the NaN: f32, f16, bf16 and their pairs. One instruction
+    takes three f32 on sm_100 and later.
 
     Raises KernelError for mixed types, and for ``nan`` with other types.
     Issued by each thread for itself.
@@ -49,7 +51,8 @@ def min(a: Any, b: Any, *more: Any, nan: bool = False) -> Any:
 def max(a: Any, b: Any, *more: Any, nan: bool = False) -> Any:
     """Returns the maximum; Python numbers are compared during tracing.
 
-    Of a NaN and a number it is the number, or with ``nan`` the NaN: f32, f16, bf16 and their pairs.
+    Of a NaN and a number it is the number, or with ``nan`` the NaN: f32, f16, bf16 and their pairs. One instruction
+    takes three f32 on sm_100 and later.
 
     Raises KernelError for mixed types, and for ``nan`` with other types.
     Issued by each thread for itself.
@@ -61,6 +64,10 @@ def max(a: Any, b: Any, *more: Any, nan: bool = False) -> Any:
 
 
 def _emit_extreme(name: str, python: Any, a: Any, b: Any, more: tuple[Any, ...], nan: bool) -> Any:
+    opcode = f"{name}{'.NaN' if nan else ''}.f32"
+    if more and all(isinstance(each, Expr) and each.type is f32 for each in (a, b, more[0])) and _takes_three(opcode):
+        three = current().pure(opcode, f32, a, b, more[0])
+        return _emit_extreme(name, python, three, more[1], more[2:], nan) if more[1:] else three
     for value in more:
         b = _emit_extreme(name, python, b, value, (), nan)
     if is_number(a) and is_number(b):
@@ -71,6 +78,11 @@ def _emit_extreme(name: str, python: Any, a: Any, b: Any, more: tuple[Any, ...],
         _check(type, type.kind == "float" and type is not f64, f"{name} with nan=True", "f32, f16, bf16 or a pair")
     first, second = (a, b) if isinstance(a, Expr) else (b, a)
     return current().pure(f"{name}{'.NaN' if nan else ''}.{type.name}", type, first, operand(second, type))
+
+
+def _takes_three(opcode: str) -> bool:
+    match = isa.match(opcode, 4)
+    return match is not None and isa.supports(match, current().arch)
 
 
 def div(a: Value, b: Value) -> Expr:

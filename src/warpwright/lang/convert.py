@@ -56,7 +56,7 @@ def _rounding(source: type[Scalar], type: type[Scalar]) -> str:
 
 
 def _check(source: type[Scalar], type: type[Scalar]) -> None:
-    pairs = {"f16x2", "bf16x2", "e2m1x2", "e4m3", "e5m2", "ue4m3", "ue8m0", "b128", "tf32"}
+    pairs = {"f16x2", "bf16x2", "f32x2", "e2m1x2", "e4m3", "e5m2", "ue4m3", "ue8m0", "b128", "tf32"}
     packed = pairs & {source.name, type.name}
     if packed:
         raise misuse(
@@ -110,7 +110,8 @@ def pack(type: type[Scalar], low: Any, high: Any, *, relu: bool = False) -> Expr
     """Returns two values in one register, ``low`` in the low half.
 
     ``bf16x2`` and ``f16x2`` take two f32 (rounded to nearest even, and with ``relu`` at least 0, NaN kept) or two of
-    their own halves; ``b32``, ``u32``, ``b64`` and ``u64`` take two values of half their size, bits unchanged.
+    their own halves; ``f32x2`` takes two f32; ``b32``, ``u32``, ``b64`` and ``u64`` take two values of half their
+    size, bits unchanged.
 
     Raises KernelError if the halves do not fit, and for ``relu`` of other halves than f32.
     Issued by each thread for itself.

@@ -20,7 +20,7 @@ from warpwright.lang.context import misuse, source_line
 from warpwright.lang.foreign import apply_operator, computed_error, missing
 from warpwright.lang.scope import Scope
 from warpwright.ptx import nodes
-from warpwright.types import Scalar, of_dtype, pred, u32
+from warpwright.types import Scalar, f32x2, of_dtype, pred, u32
 
 __all__ = [
     "Expr", "Number", "Value", "as_expr", "check_type", "current", "immediate", "is_number", "move_suffix", "operand",
@@ -311,6 +311,9 @@ def operand(value: Any, type: type[Scalar]) -> Expr | nodes.Imm:
         return nodes.Imm(str(number), number)
     if type.bits == 16:
         return current().pure("mov.b16", type, nodes.Imm(f"0x{_bits16(number, type):04X}", _bits16(number, type)))
+    if type is f32x2:
+        both = f"0x{_bits32(number):08X}" + f"{_bits32(number):08X}"
+        return current().pure("mov.b64", type, nodes.Imm(both, int(both, 16)))
     if type.bits == 64:
         return nodes.Imm(f"0d{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}", float(number))
     if type.name not in ("f32", "tf32"):

@@ -101,7 +101,8 @@ def declare(name: str, annotation: Any) -> nodes.Variable:
         and annotation.bits < 128
     ):
         suffix = annotation.name if annotation.kind != "float" or annotation.bits >= 32 else f"b{annotation.bits}"
-        return nodes.Variable("param", "b32" if suffix in ("tf32", "f16x2", "bf16x2") else suffix, name)
+        bits = {"tf32": "b32", "f16x2": "b32", "bf16x2": "b32", "f32x2": "b64"}
+        return nodes.Variable("param", bits.get(suffix, suffix), name)
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", repr(annotation))
     raise misuse(
         f"given parameter {name}: {text}; expected a scalar type (u32, f32, …), Global[T] "

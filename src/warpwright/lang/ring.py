@@ -31,6 +31,7 @@ class Ring:
     ``Ring(8, full=1, empty=1, a=smem.tile(…), b=smem.tile(…))``: every stage has an ``a`` and a ``b``, tiles of shared
     or of tensor memory. With ``name="ab"`` the labels of waits are ``wait_ab_full_0`` … and reports say ``ab.full``.
     The constructor emits nothing: one thread calls `init` and ``fence.mbarrier_init()``, then all threads synchronise.
+    With ``empty=0`` slots have no `empty`: another barrier says when they may be filled.
     Each role advances a cursor of its own, `producer` or `consumer`. The constructor allocates the barriers, the first
     use of a slot allocates the stages.
 
@@ -49,7 +50,7 @@ class Ring:
                 )
         self.stages, self.members, self.name = stages, members, name
         self.full = mbarrier.array(stages, full, name=f"{name}_full" if name else "full")
-        self.empty = mbarrier.array(stages, empty, name=f"{name}_empty" if name else "empty")
+        self.empty = mbarrier.array(stages, empty, name=f"{name}_empty" if name else "empty") if empty else []
         self.offsets, self.stride = _layout(members)
         self.place = Place(max(self.stride * stages, 1), max((tile.align for tile in self.tiles), default=1))
         for tile in members.values():
@@ -138,7 +139,7 @@ class Slot:
     ``phase`` (0 or 1) are run-time values, u32; ``nbytes`` are the bytes of the tiles in shared memory.
     """
 
-    def __init__(self, ring: Ring, stage: Expr, phase: Expr) -> None:
+    def __init__(self, ring: Ring, stage: Any, phase: Expr) -> None:
         self.ring, self.stage, self.phase = ring, stage, phase
         self.nbytes = ring.nbytes
 

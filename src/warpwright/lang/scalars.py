@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     class f32(types.f32, Expr, bits=32, kind="float"): ...
 
+    class f32x2(types.f32x2, Expr, bits=64, kind="float"): ...
+
     class f64(types.f64, Expr, bits=64, kind="float"): ...
 
     class pred(types.pred, Expr, bits=1, kind="pred"): ...
@@ -78,6 +80,7 @@ else:
         f16,
         f16x2,
         f32,
+        f32x2,
         f64,
         pred,
         s8,
@@ -94,6 +97,6 @@ else:
     )
 
 __all__ = [
-    "b8", "b16", "b32", "b64", "b128", "bf16", "bf16x2", "e2m1x2", "e4m3", "e5m2", "f16", "f16x2", "f32", "f64", "pred",
-    "s8", "s16", "s32", "s64", "tf32", "u8", "u16", "u32", "u64", "ue4m3", "ue8m0",
+    "b8", "b16", "b32", "b64", "b128", "bf16", "bf16x2", "e2m1x2", "e4m3", "e5m2", "f16", "f16x2", "f32", "f32x2",
+    "f64", "pred", "s8", "s16", "s32", "s64", "tf32", "u8", "u16", "u32", "u64", "ue4m3", "ue8m0",
 ]  # fmt: skip

@@ -116,7 +116,7 @@ class Trace:
         An operand is a string (PTX text), an int, an `Expr`, or an operand node. ``guard`` is a predicate.
         Raises KernelError if the target does not have the instruction or a register is used outside its scope.
         """
-        self._check_opcode(opcode)
+        self._check_opcode(opcode, len(operands))
         instruction = nodes.Instruction(opcode, tuple(self.node(item) for item in operands), self._guard(guard))
         self._mark_line()
         self.items.append(instruction)
@@ -243,11 +243,12 @@ class Trace:
             self.use(guard)
         return nodes.Guard(guard.reg, guard.negated)
 
-    def _check_opcode(self, opcode: str) -> None:
-        """Raise KernelError if the target does not have ``opcode``, and raise ``version`` to what ``opcode`` needs."""
+    def _check_opcode(self, opcode: str, arity: int) -> None:
+        """Raise KernelError if the target does not have ``opcode`` with ``arity`` operands, and raise ``version`` to
+        what ``opcode`` needs."""
         if self.pending_error is not None:
             raise self.pending_error
-        match = isa.match(opcode)
+        match = isa.match(opcode, arity) or isa.match(opcode)
         if match is None:
             unknown = f"{opcode} is not an instruction of PTX ISA 9.1; check the spelling and order of its modifiers"
             raise misuse(f"given {opcode}; {isa.absence(opcode)}" if isa.absence(opcode) else unknown)

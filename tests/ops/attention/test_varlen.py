@@ -49,8 +49,8 @@ def test_blackwell_and_what_ran() -> None:
     out, lse, ran = ww.attention_varlen(*given, causal=True, return_lse=True, explain=True, device="b200")
     verify_packed(SMALL, given, (out, lse))
     assert str(ran) == (
-        "sm100.attention_varlen on b200: head_dim 64, tiles 2, stages 8, lazy 8.0, threads 512; TMA on: 4 sequences "
-        "are packed"
+        "sm100.attention_varlen on b200: head_dim 64, tiles 2, stages 8, lazy 8.0, polynomials 3, threads 512; TMA on: "
+        "4 sequences are packed"
     )
 
 

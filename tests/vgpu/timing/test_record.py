@@ -212,6 +212,15 @@ def test_exponentials_of_a_maximum_wait_for_the_maximum() -> None:
     assert together - separate == pytest.approx(16 * 4, abs=8)
 
 
+def test_packed_arithmetic_takes_two_cycles_of_its_pipe() -> None:
+    """128 results a cycle and SM: 32 pairs of a scheduler in two cycles."""
+    pair, single = (
+        record_rows(".reg .b64 %q<4>; " + f"{op} " * 40 + "bar.sync 0;").rows[0][1]
+        for op in ("fma.rn.f32x2 %q0, %q1, %q2, %q3;", "fma.rn.f32 %f0, %f1, %f2, %f3;")
+    )
+    assert 80 <= pair < 90 and 40 <= single < 50
+
+
 def test_counters_of_a_warp_wrap() -> None:
     before, after = (1 << 21) - 3 | 5 << 21, 4 | 9 << 21 | 2 << 42
     assert elapsed(after + (1 << 21), before) == (7, 4, 2)

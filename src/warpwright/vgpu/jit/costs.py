@@ -82,7 +82,7 @@ def _pipe(opcode: str, name: str) -> tuple[str, int]:
     if words[0] in _HALF:
         return "half", 1
     if type.startswith(("f", "bf")):
-        return "float", 1
+        return "float", 2 if type == "f32x2" else 1
     return ("multiply" if words[0] in ("mul", "mad") else "alu"), 1
 
 

@@ -111,7 +111,7 @@ def test_strides_and_neighbouring_memory() -> None:
 
 
 def test_the_verdict_is_clean() -> None:
-    problem = Problem(1, 1, 1, 300, 700, 64, causal=True, scale=1.0)
+    problem = Problem(1, 3, 1, 300, 700, 64, causal=True, scale=1.0)  # three parts a CTA
     q, k, v = (x * BF16.type(4) for x in normal_qkv(problem))
     o, lse = np.full(q.shape, np.nan, BF16), np.full(q.shape[:3], np.nan, np.float32)
     kernel, grid, args = launch_of(problem, q, k, v, o, lse)

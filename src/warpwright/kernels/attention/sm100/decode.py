@@ -218,6 +218,7 @@ def attention(
                     row_max.set(shift)
                     weights = [ex2(fma(score, scale, -shift)) for score in scores]
                     store_weights(slot.s, weights, dtype)
+                    tcgen05.wait_st()
                     row_sum.set(fma(row_sum, factor, reduce(lambda a, b: a + b, weights)))
                     with If(step > 0):
                         earlier = next(of_sum)

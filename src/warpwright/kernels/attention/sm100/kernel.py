@@ -36,6 +36,7 @@ from warpwright.lang import (
     nctaid,
     role,
     s32,
+    select,
     setmaxnreg,
     tma,
     u32,
@@ -45,7 +46,7 @@ from warpwright.types import Scalar
 
 __all__ = ["attention", "kernel_of"]
 
-REGISTERS = {1: (240, 152, 112), 2: (176, 96, 64)}  # by tiles: of softmax, correction, the other warps
+REGISTERS = {1: (240, 152, 112), 2: (184, 88, 56)}  # by tiles: of softmax, correction, the other warps
 
 
 @kernel("sm_100a", threads=512)
@@ -70,16 +71,19 @@ def attention(
     dtype: type[Scalar] = bf16,
     threads: int = 512,
 ) -> None:
-    """Persistent: CTAs take parts of ``config.tiles`` · 128 queries, ``parts`` of them a head; with a right bound from
-    the last queries on, which see most keys.
+    """Persistent: CTAs take parts of ``config.tiles`` · 128 queries, ``parts`` of them a head; with a right bound the
+    last queries of all heads first, which see most keys, in `turns`.
 
-    Each tile has rings of one stage: `s` brings scores to its softmax and weights back, `row` brings a factor or a sum
-    of each row to `correct`, `sum` is O. O leaves through the slot of Q, which no QKᵀ reads any more.
+    Each tile has rings of one stage: `s` brings scores to its softmax and weights back, `rest` tells that the last of
+    them are stored, `row` brings the factor of each row to `correct` and `total` its sum, `sum` is O.
 
     role       warps     moves                                     waits for             signals
-    softmax    0-3, 4-7  `s` -> registers -> `s`, `row`            s.full, row.empty     s.empty, row.full
-    correct    8-11      `sum` -> registers -> `sum`, or Q -> O    row.full, sum.full    row.empty, sum.empty, q.empty
-    multiply   12        Q, `kv` -> `s`; `s`, `kv` -> `sum`        full of each          s.full, sum.full, kv.empty
+    softmax    0-3, 4-7  `s` -> registers -> `s`, `row`, `total`   s.full, total.empty   s.empty, rest.full, row.full,
+                                                                                         total.full
+    correct    8-11      `sum` -> registers -> `sum`, or O         row.full, total.full, s.empty, total.empty
+                                                                   sum.full
+    multiply   12        Q, `kv` -> `s`; `s`, `kv` -> `sum`        q.full, kv.full,      s.full, sum.full, q.empty,
+                                                                   s.empty, rest.full    kv.empty
     load       13        Q, K, V: global -> rings                  q.empty, kv.empty     q.full, kv.full
     """
     tiles, rings = config.tiles, Rings.of(config, dtype)
@@ -90,10 +94,14 @@ def attention(
 
     def work() -> Iterator[DensePart]:
         """Yields the parts of this CTA, the same in every role."""
-        for number in loop(ctaid.x, total, nctaid.x):
-            place, both = number % parts, number // parts
-            row = (parts - 1 - place if bounds[1] else place) * (tiles * ROWS)
-            yield DensePart(row, both % heads, both // heads, *mask.blocks(row, tiles * ROWS), mask, heads, q_len)
+        for turn, number in turns(total, sort=bounds[1]):
+            if bounds[1]:
+                both, row = number % (total // parts), (parts - 1 - number // (total // parts)) * (tiles * ROWS)
+            else:
+                both, row = number // parts, number % parts * (tiles * ROWS)
+            yield DensePart(
+                row, both % heads, both // heads, *mask.blocks(row, tiles * ROWS), mask, heads, q_len, turn % 2
+            )
 
     @role(warps=range(last, last + WARPS))
     def spare() -> None:
@@ -104,7 +112,7 @@ def attention(
         to_q, to_kv = rings.qs.producer(), rings.kv.producer()
         for each in work():
             of_kv, last_row = (each.batch, each.head // group), (each.first + each.blocks - 1) * KEYS
-            load_part_when_empty((to_q, to_kv), (q, k, v), each.place(each.row), (*of_kv, last_row), each.blocks)
+            load_part_when_empty((to_q, to_kv), (q, k, v), each.place(each.row), (*of_kv, last_row), each.blocks, tiles)
         to_q.wait_all_empty()
         to_kv.wait_all_empty()
 
@@ -129,6 +137,19 @@ def attention(
     sync_and_dealloc(last + 2)
 
 
+def turns(total: Expr, sort: bool) -> Iterator[tuple[Any, Any]]:
+    """Yields the numbers of this CTA's parts of ``total``, each after its turn. CTAs take one part each in the order of
+    their ranks, and so on; with ``sort``, for parts that are sorted by length, in the opposite order every other turn,
+    so that the sums of lengths differ little."""
+    whole, rest = total // nctaid.x, total % nctaid.x
+
+    def rank(turn: Any) -> Any:
+        return select(turn % 2 == 0, ctaid.x, nctaid.x - 1 - ctaid.x) if sort else ctaid.x
+
+    for turn in loop(whole + (rest > rank(whole)).to(u32)):
+        yield turn, turn * nctaid.x + rank(turn)
+
+
 @dataclass(frozen=True)
 class DensePart:
     """A part of a head of ``q_len`` queries, see `roles.Part`."""
@@ -141,6 +162,7 @@ class DensePart:
     mask: Mask
     heads: Expr
     q_len: Expr
+    phase: Any
 
     @property
     def lse_row(self) -> Any:

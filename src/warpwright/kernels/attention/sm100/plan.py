@@ -14,6 +14,7 @@ __all__ = ["CONFIGS", "KEYS", "ROWS", "Config", "Plan", "choose", "plan", "plan_
 ROWS, KEYS = 128, 128  # of a tile of queries (the lanes of tensor memory), and of a key block (N of one MMA)
 CONTROL_BYTES = 1024
 WARP_ROWS = 32
+PANEL_BYTES = 2 * ROWS * 128  # the two panels through which O leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +24,15 @@ class Config:
     ``head_dim`` is that of the tiles, a multiple of 32; arrays may have fewer columns. A CTA has ``tiles`` tiles of 128
     queries in flight, each with a softmax warpgroup: during the softmax of one tile the tensor cores work for the
     other. ``stages`` are blocks of 128 keys or values in shared memory. A row max is updated only when it grows by more
-    than ``lazy`` powers of two.
+    than ``lazy`` powers of two. Of 16 neighbouring pairs of weights in a row, ``polynomials`` are computed by
+    FMAs, the others by the special-function unit.
     """
 
     head_dim: int = 128
     tiles: int = 2
     stages: int = 4
     lazy: float = 8.0
+    polynomials: int = 3
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -44,7 +47,8 @@ class Config:
     @property
     def smem_bytes(self) -> int:
         """Dynamic shared memory of a CTA, bytes, at most."""
-        return CONTROL_BYTES * (1 + self.tiles) + 2 * self.head_dim * (self.tiles * ROWS + self.stages * KEYS)
+        blocks = 2 * self.head_dim * (self.tiles * ROWS + self.stages * KEYS)
+        return CONTROL_BYTES * (1 + self.tiles) + blocks + PANEL_BYTES
 
     @property
     def keywords(self) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def attention_varlen(
             words = read_item(item)
             arrive_on_empty(item.empty, alone)
             Break(when=words[3] == 0)
-            yield PackedPart(words, window, total_q)
+            yield PackedPart(words, window, total_q, item.phase)
 
     @role(warps=range(last, last + WARPS))
     def spare() -> None:
@@ -124,7 +124,7 @@ def attention_varlen(
             publish_when_empty(published, (row, head, first, blocks, *lengths, head * total_q + at.first_query))
             queries = RAGGED_ROWS, at.stop_query, head, RAGGED_ROWS - at.queries + row
             keys = RAGGED_ROWS, at.stop_key, head // group, RAGGED_ROWS - at.keys + (first + blocks - 1) * KEYS
-            load_part_when_empty((to_q, to_kv), (q, k, v), queries, keys, blocks)
+            load_part_when_empty((to_q, to_kv), (q, k, v), queries, keys, blocks, tiles)
             taken = var(u32, number)
             with If(counter != 0):
                 taken.set(atom.add(Global(u32, counter), 1))
@@ -159,9 +159,11 @@ def attention_varlen(
 class PackedPart:
     """A part of a sequence, by the words of an item; ``window`` and ``total_q`` are the kernel's. See `roles.Part`."""
 
-    def __init__(self, words: Sequence[Expr], window: tuple[Expr | None, Expr | None], total_q: Expr) -> None:
+    def __init__(
+        self, words: Sequence[Expr], window: tuple[Expr | None, Expr | None], total_q: Expr, phase: Expr
+    ) -> None:
         self.row, self.head, self.first, self.blocks, self.keys, self.offset, self.q_len, self.lse_row = words
-        self.window, self.total_q = window, total_q
+        self.window, self.total_q, self.phase = window, total_q, phase
 
     @property
     def mask(self) -> Mask:
