@@ -365,6 +365,10 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         ladder_gemm, "b200", sm100.TILINGS["swapped 128x32"], (60, 768, 1600), 2, bias=BIAS
     ),
     "scaled 1": functools.partial(scaled_gemm, sm100_scaled.LEVELS[1], "mxfp8", (128, 256, 384), 2),
+    "scaled 2": functools.partial(scaled_gemm, sm100_scaled.LEVELS[2], "mxfp8", (128, 256, 1280), 2),
+    "scaled 3": functools.partial(scaled_gemm, sm100_scaled.LEVELS[3], "nvfp4", (256, 512, 2304), 4),
+    "scaled 5": functools.partial(scaled_gemm, sm100_scaled.LEVELS[5], "nvfp4", (1024, 768, 1280), 4),
+    "scaled 6": functools.partial(scaled_gemm, sm100_scaled.LEVELS[6], "mxfp8", (1024, 1024, 640), 4),
     "hopper 1": functools.partial(ladder_gemm, "h200", 1, (128, 128, 256), 4),
     "hopper 2": functools.partial(ladder_gemm, "h200", 2, (256, 256, 512), 4),
     "hopper 3": functools.partial(ladder_gemm, "h200", 3, (128, 128, 896), 4),

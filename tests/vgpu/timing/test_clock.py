@@ -14,7 +14,7 @@ from tests.run.test_profile import hopper
 from warpwright import targets
 from warpwright.lang import Global, f32, kernel, tid
 from warpwright.vgpu.timing import device
-from warpwright.vgpu.timing.flops import flops_of
+from warpwright.vgpu.timing.flops import energy_of, flops_of
 from warpwright.vgpu.timing.steps import Mma, Program, Step
 
 H200, TIMING = targets.device("h200"), targets.timing_of("h200")
