@@ -72,7 +72,6 @@ OTHER = "the other slot becomes empty later than this one, and the next mbarrier
 READ_BEFORE = "the warps have read their sums before bar.sync"
 SAME_ORDER = "the cluster barriers after the last tile establish the same order"
 ANEW = "the mbarriers have begun anew after the last tile, and nothing has arrived since"
-ELECTS = "elect.sync follows, and waits for all lanes"
 SYNCED = "all warps have fenced and synchronised before"
 REGISTERS = "the assembler may spill PTX's registers"
 MMA = r"mma\.sync (v3|rows|helpers|two-ten) kernel"
@@ -84,16 +83,19 @@ BOTH = "of two slots every other wait is for the later one, and covers both"
 FENCE_BEFORE = "an earlier fence comes after all uses of these registers"
 PART = "the loader has waited for Q: all reads of the part before are complete"
 KEYS = "the next slot becomes empty later than this one, and the last slot never has keys"
-TILE = "the other tile has waited for the same keys"
 OWN = "the thread waits for operations that it issued itself"
-ENDS = "the next scores come after the next Q, and the next Q after O"
 VALUES = "the loader waits for V first, which a commit after these MMAs releases"
 MMA_WAIT = "the thread has waited for these MMAs"
-SUMS = "the scores of this factor were issued after the sum before"
 NUMBERS = "it publishes a number, and the warps that wait for it use other columns"
-BY_Q = "Q, released after it, orders the next sums by way of the softmax, which fences"
-ALL_Q = "the next number comes after the next Q, which all lanes have released"
-LANES_LATER = "the lanes synchronise again before their next common operation"
+NUMBER_READ = "it tells that a number is read, and the warps that wait for it use other columns"
+TILE_FENCE = "the fence for the other tile comes after the reads of O"
+NO_SCORES = "the wait is for the next scores, and none follow the last part"
+OTHER_Q = "the next barrier is that of the last Q of the part, which becomes empty later"
+FIRST_Q = "the loader waits for Q of the first tile first, which a commit after these MMAs releases"
+K_FIRST = "the loader waits for K first, which a commit after the MMAs of Q releases"
+STRIPS = "the group still in flight reads the other strip"
+NEXT_PART = "the next mbarrier brings the next part, published after all warps that read the sum took this part"
+ALL_READ = "the wait for the first strip has all stores of the part before"
 AFTER_Q = "the loader has waited for Q, released after dO"
 TILES = "dO comes after Q, which is released when all MMAs of its tile are complete"
 LAST = "no load follows the last tile"
@@ -103,6 +105,7 @@ Q_RELEASE = "the loader has waited for Q, which is released when all warps have 
 PROMPT = "it is for ptxas, which may otherwise delay reads; the lanes share no memory there"
 HINT = "the next launch begins later; its griddepcontrol.wait waits for the end of this one in any case (9.7.13.13)"
 KEPT = "the loader has waited for keys or values that the tensor cores read later"
+NEXT = "the next iteration's first one orders the same"
 IN_ORDER = "this thread has issued the MMAs that read the slot, and the tensor cores execute its MMAs in order"
 UNUSED = "no thread uses this barrier of the ring"
 AFTER_K = "the loader has waited for K, released after V"
@@ -124,57 +127,53 @@ ATTENTION = {
     rf"{FEW} multiply wgmma\.fence\S* #[24]$": FENCE_BEFORE,
     rf"(few queries, combine kernel bar\.warp\.sync #0|{FEW} multiply bar\.warp\.sync #1)$": PROMPT,
     r".* griddepcontrol\.launch_dependents": HINT,
-    r"attention sm100 load mbarrier\.try_wait\S* #0: the next barrier": LATER,
-    r"attention sm100 load mbarrier\.try_wait\S* #2($|: the next barrier)": PART,
-    r"attention sm100 load mbarrier\.try_wait\S* #4: the next barrier": KEYS,
-    r"attention sm100 load mbarrier\.try_wait\S* #[67]$": ALONE,
-    r"attention sm100 one tile load mbarrier\.try_wait\S* #1($|: the next barrier)": PART,
-    r"attention sm100 one tile load mbarrier\.try_wait\S* #[56]($|: the next barrier)": ALONE,
-    r"attention sm100 multiply mbarrier\.try_wait\S* #11($|: the next barrier)": TILE,
-    r"attention sm100 multiply mbarrier\.try_wait\S* #1[47]($|: the next barrier)": ENDS,
-    r"attention sm100 one tile multiply mbarrier\.try_wait\S* #9($|: the next barrier)": ENDS,
     r"attention sm100.* kernel tcgen05\.fence::before\w* #1$": BEFORE_DEALLOC,
-    r"attention sm100.* multiply tcgen05\.fence::after\w* #[1357]$": OWN,
-    r"attention sm100 multiply tcgen05\.commit\S* #7: arrives at once": VALUES,
-    r"attention sm100 one tile multiply tcgen05\.commit\S* #4: arrives at once": VALUES,
-    r"attention sm100 multiply tcgen05\.commit\S* #10: arrives at once": MMA_WAIT,
-    r"attention sm100 one tile multiply tcgen05\.commit\S* #6: arrives at once": MMA_WAIT,
-    r"attention sm100 softmax tcgen05\.fence::before\w* #[0235]$": NUMBERS,
-    r"attention sm100 one tile softmax tcgen05\.fence::before\w* #[024]$": NUMBERS,
-    r"attention sm100 softmax bar\.warp\.sync #[14]$": TOGETHER,
-    r"attention sm100 one tile softmax bar\.warp\.sync #[13]$": TOGETHER,
-    r"attention sm100 correct mbarrier\.try_wait\S* #[35]$": SUMS,
-    r"attention sm100 one tile correct mbarrier\.try_wait\S* #2$": SUMS,
-    r"attention sm100 correct tcgen05\.fence::before\w* #[012468]$": NUMBERS,
-    r"attention sm100 one tile correct tcgen05\.fence::before\w* #[013]$": NUMBERS,
-    r"attention sm100 correct tcgen05\.fence::before\w* #[79]$": BY_Q,
-    r"attention sm100 one tile correct tcgen05\.fence::before\w* #4$": BY_Q,
-    r"attention sm100 correct bar\.warp\.sync #[35]$": ELECTS,
-    r"attention sm100 one tile correct bar\.warp\.sync #2$": ELECTS,
-    r"attention sm100 correct bar\.warp\.sync #(6|10)$": ALL_Q,
-    r"attention sm100 one tile correct bar\.warp\.sync #3$": ALL_Q,
-    r"attention sm100 correct bar\.warp\.sync #(7|11)$": TOGETHER,
-    r"attention sm100 one tile correct bar\.warp\.sync #4$": TOGETHER,
-    r"attention sm100 correct bar\.warp\.sync #(9|13)$": LANES_LATER,
-    r"attention sm100 one tile correct bar\.warp\.sync #6$": LANES_LATER,
-    r"attention sm90 lists multiply mbarrier\.try_wait\S* #0: the next barrier": BOTH,
-    r"attention sm100 packed load mbarrier\.try_wait\S* #1: the next barrier": LATER,
-    r"attention sm100 packed load mbarrier\.try_wait\S* #3($|: the next barrier)": PART,
-    r"attention sm100 packed load mbarrier\.try_wait\S* #5: the next barrier": KEYS,
+    r"attention sm100 load mbarrier\.try_wait\S* #[04]: the next barrier": KEYS,
+    r"attention sm100 load mbarrier\.try_wait\S* #1: the next barrier": OTHER_Q,
+    r"attention sm100 load mbarrier\.try_wait\S* #2$": PART,
+    r"attention sm100 load mbarrier\.try_wait\S* #[67]$": ALONE,
+    r"attention sm100 multiply mbarrier\.try_wait\S* #2[47]($|: the next barrier)": NO_SCORES,
+    r"attention sm100 multiply tcgen05\.fence::after\w* #([258]|1[147])$": OWN,
+    r"attention sm100 multiply tcgen05\.commit\S* #(7|1[39]): arrives at once": MMA_WAIT,
+    r"attention sm100 multiply tcgen05\.commit\S* #(8|14): arrives at once": VALUES,
+    r"attention sm100 multiply tcgen05\.commit\S* #16: arrives at once": FIRST_Q,
+    r"attention sm100 softmax tcgen05\.fence::before\w* #[0347]$": NUMBERS,
+    r"attention sm100 softmax bar\.warp\.sync #[1256]$": TOGETHER,
+    r"attention sm100 correct tcgen05\.fence::before\w* #[01]$": TILE_FENCE,
+    r"attention sm100 correct tcgen05\.fence::before\w* #[45]$": NUMBER_READ,
+    r"attention sm100 correct cp\.async\.bulk\.wait_group\.read #0: a group more": STRIPS,
+    r"attention sm100 correct cp\.async\.bulk\.wait_group\.read #1($|: a group more)": ALL_READ,
+    r"attention sm100 correct bar\.warp\.sync #8$": ALL_READ,
+    r"attention sm100 correct cp\.async\.bulk\.commit_group #0$": "the next one commits its copies too",
+    r"attention sm100 one tile load mbarrier\.try_wait\S* #1$": K_FIRST,
+    r"attention sm100 one tile load mbarrier\.try_wait\S* #[56]($|: the next barrier)": ALONE,
+    r"attention sm100 one tile multiply mbarrier\.try_wait\S* #16($|: the next barrier)": NO_SCORES,
+    r"attention sm100 one tile multiply tcgen05\.fence::after\w* #[258]$": OWN,
+    r"attention sm100 one tile multiply tcgen05\.commit\S* #([48]|12): arrives at once": MMA_WAIT,
+    r"attention sm100 one tile multiply tcgen05\.commit\S* #[59]: arrives at once": VALUES,
+    r"attention sm100 one tile multiply tcgen05\.commit\S* #10: arrives at once": K_FIRST,
+    r"attention sm100 one tile softmax tcgen05\.fence::before\w* #[036]$": NUMBERS,
+    r"attention sm100 one tile softmax bar\.warp\.sync #[1245]$": TOGETHER,
+    r"attention sm100 one tile correct tcgen05\.fence::before\w* #2$": NUMBER_READ,
+    r"attention sm100 packed load mbarrier\.try_wait\S* #[15]: the next barrier": KEYS,
+    r"attention sm100 packed load mbarrier\.try_wait\S* #2: the next barrier": OTHER_Q,
+    r"attention sm100 packed load mbarrier\.try_wait\S* #3$": PART,
     r"attention sm100 packed load mbarrier\.try_wait\S* #([89]|10)$": ALONE,
-    r"attention sm100 packed multiply mbarrier\.try_wait\S* #12($|: the next barrier)": TILE,
-    r"attention sm100 packed multiply mbarrier\.try_wait\S* #1[58]($|: the next barrier)": ENDS,
-    r"attention sm100 packed multiply tcgen05\.commit\S* #7: arrives at once": VALUES,
-    r"attention sm100 packed multiply tcgen05\.commit\S* #10: arrives at once": MMA_WAIT,
-    r"attention sm100 packed softmax tcgen05\.fence::before\w* #[0235]$": NUMBERS,
-    r"attention sm100 packed softmax bar\.warp\.sync #[26]$": TOGETHER,
-    r"attention sm100 packed correct mbarrier\.try_wait\S* #[46]$": SUMS,
-    r"attention sm100 packed correct tcgen05\.fence::before\w* #[012468]$": NUMBERS,
-    r"attention sm100 packed correct tcgen05\.fence::before\w* #[79]$": BY_Q,
-    r"attention sm100 packed correct bar\.warp\.sync #[46]$": ELECTS,
-    r"attention sm100 packed correct bar\.warp\.sync #(7|11)$": ALL_Q,
-    r"attention sm100 packed correct bar\.warp\.sync #(8|12)$": TOGETHER,
-    r"attention sm100 packed correct bar\.warp\.sync #1[04]$": LANES_LATER,
+    r"attention sm100 packed multiply mbarrier\.try_wait\S* #2[58]($|: the next barrier)": NO_SCORES,
+    r"attention sm100 packed multiply tcgen05\.fence::after\w* #([258]|1[147])$": OWN,
+    r"attention sm100 packed multiply tcgen05\.commit\S* #(7|1[39]): arrives at once": MMA_WAIT,
+    r"attention sm100 packed multiply tcgen05\.commit\S* #(8|14): arrives at once": VALUES,
+    r"attention sm100 packed multiply tcgen05\.commit\S* #16: arrives at once": FIRST_Q,
+    r"attention sm100 packed softmax tcgen05\.fence::before\w* #[0347]$": NUMBERS,
+    r"attention sm100 packed softmax mbarrier\.try_wait\S* #5: the next barrier": NEXT_PART,
+    r"attention sm100 packed softmax bar\.warp\.sync #[2378]$": TOGETHER,
+    r"attention sm100 packed correct tcgen05\.fence::before\w* #[01]$": TILE_FENCE,
+    r"attention sm100 packed correct tcgen05\.fence::before\w* #[45]$": NUMBER_READ,
+    r"attention sm100 packed correct cp\.async\.bulk\.wait_group\.read #0: a group more": STRIPS,
+    r"attention sm100 packed correct cp\.async\.bulk\.wait_group\.read #1($|: a group more)": ALL_READ,
+    r"attention sm100 packed correct bar\.warp\.sync #9$": ALL_READ,
+    r"attention sm100 packed correct cp\.async\.bulk\.commit_group #0$": "the next one commits its copies too",
+    r"attention sm90 lists multiply mbarrier\.try_wait\S* #0: the next barrier": BOTH,
     r"few queries sm100 init mbarrier\.init\S* #2[013]($|: one arrival more)": UNUSED,
     r"few queries sm100 load mbarrier\.try_wait\S* #[12]$": KEPT,
     r"few queries sm100 load mbarrier\.try_wait\S* #[789]$": ALONE,
@@ -201,6 +200,8 @@ REDUNDANT = {
     r".* tcgen05\.relinquish": "no other CTA on the SM waits to allocate",
     r"(memory_flow|blackwell .*|example 0.|attention sm100.*|few queries sm100) kernel tcgen05\.fence::\w+ #0$": FRESH,
     r"scaled .* kernel tcgen05\.fence::\w+ #0$": FRESH,
+    r"scaled (2 store bar\.warp\.sync #3|3 store bar\.warp\.sync #7|[56] store bar\.warp\.sync #1)$": TOGETHER,
+    r"scaled 6 mma mapa\S* #0: no peer": "only the leader multiplies: the barrier is its own",
     r"scaled 1 kernel (cp\.async\.bulk\.wait_group\.read|bar\.warp\.sync) #0($|: a group)": ONLY,
     r"(memory_flow|blackwell (?!5).*|scaled .*|example 0.) kernel tcgen05\.fence::before\w* #1$": BEFORE_DEALLOC,
     r"blackwell pair store bar\.warp\.sync #(7|16)$": TOGETHER,
@@ -217,7 +218,7 @@ REDUNDANT = {
     r"blackwell (8 epilogue bar\.warp\.sync #3|9 epilogue bar\.warp\.sync #16)": TOGETHER,
     r"blackwell 6 epilogue mapa\S* #0: no peer": "only the leader stores: the barrier is its own",
     r"blackwell launch control mma mbarrier\.try_wait\S* #0: the next barrier": OTHER,
-    r"blackwell launch control schedule bar\.warp\.sync #1": "the next iteration's first one orders the same",
+    r"(blackwell launch control|scaled 6) schedule bar\.warp\.sync #1": NEXT,
     r"(blackwell 10|example 09) epilogue bar\.warp\.sync #(7|16)$": TOGETHER,
     r"(blackwell (10|pair)|example 09) mma mbarrier\.try_wait\S* #(3($|: the next barrier)|6$)": WAVE,
     r"(blackwell (10|pair)|example 09) mma mbarrier\.try_wait\S* #0: the next barrier": HALVES,
@@ -245,6 +246,7 @@ REDUNDANT = {
     r"hopper fp8 split multiply wgmma\.fence\S* #1": "the fence before orders all registers, and none was used since",
     r"hopper fp8 split multiply mapa\S* #0: no peer": DATA,
     r"example 04 kernel mapa\S* #0: no peer": DATA,
+    r"scaled [356] kernel barrier\.cluster\.arrive\S* #0: relaxed": INIT,
     r"(blackwell ([6-9]|10|launch control|pair)|example 0[49]) kernel barrier\.cluster\.arrive\S* #0: relaxed": INIT,
     r"mma\.sync cp\.async compute mbarrier\.try_wait\S* #0($|: the next barrier)": QUERIES,
     r"mma\.sync cp\.async load cp\.async\.mbarrier\S* #0: arrives at once": QUERIES,

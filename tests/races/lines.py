@@ -40,10 +40,10 @@ _EARLY = "bytes too few, one arrival less, twice the bytes, one arrival more, tw
 class Edited:
     """The edited instruction in an execution: ``insts`` (for an edited address, the instructions that use it), the
     ``offsets`` of its mbarriers in a CTA, those that it acts on by the edit (``next_offsets``), and the ``numbers`` of
-    its named barriers."""
+    its named barriers. ``early`` are the offsets of mbarriers that may complete a phase early."""
 
-    def __init__(self, execution: Execution, edit: Edit) -> None:
-        self.execution, self.edit = execution, edit
+    def __init__(self, execution: Execution, edit: Edit, early: frozenset[int] = frozenset()) -> None:
+        self.execution, self.edit, self.early = execution, edit, early
         self.insts = {inst.index for inst in execution.insts if inst.line == edit.line + 1}
         if self.replaces_peer:
             self.insts = _users(execution, self.insts)
@@ -78,7 +78,7 @@ class Edited:
     def cut(self) -> Cut:
         """What the edited instruction no longer publishes. An mbarrier with too many arrivals or too few expected bytes
         may complete a phase early."""
-        early: set[int] = set()
+        early: set[int] = set(self.early)
         if self.edit.what in _EARLY or self.replaces_peer:
             early = self.offsets
         elif self.next_offsets and "wait" not in self.edit.opcode:
@@ -258,12 +258,27 @@ def _either_order(touches: Touches) -> Callable[[Edited, Finding], bool]:
 
 def _race(edited: Edited, finding: Finding) -> bool:
     """Two accesses in either order, by any warps or by those of the finding, where several warps access the same cells;
-    for an edited address also the accesses that the edit moves there."""
+    for an edited address also the accesses that the edit moves there, for a wait the mbarriers of `_early_offsets`."""
     one, two = (of_step(edited.execution, step) for step in finding.steps)
     first, second = (step.thread // 32 for step in finding.steps)
     if _either_order(memory)(edited, finding) or orders(edited, one, two, memory, (first, second)):
         return True
-    return edited.replaces_peer and (unknown_arrival(edited, one, two) or unknown_arrival(edited, two, one))
+    if edited.replaces_peer and (unknown_arrival(edited, one, two) or unknown_arrival(edited, two, one)):
+        return True
+    lapped = Edited(edited.execution, edited.edit, _early_offsets(edited))
+    return bool(lapped.early) and _either_order(memory)(lapped, finding)
+
+
+def _early_offsets(edited: Edited) -> frozenset[int]:
+    """Returns the offsets of the mbarriers whose arrivals the edited wait orders after the waits for the phase before:
+    without it such an arrival may count in that phase, which then completes early."""
+    execution, waits = edited.execution, {inst for inst in edited.execution.rows if _is_wait(edited.execution, inst)}
+    arrivals = {inst for inst in execution.rows if execution.insts[inst].name.startswith("mbarrier.arrive")}
+    at = defaultdict[int, set[int]](set)
+    for inst in (waits | arrivals) if edited.insts <= waits else ():
+        for offset in edited.offsets_of(inst):
+            at[offset].add(inst)
+    return frozenset(each for each, insts in at.items() if orders(edited, insts & waits, insts & arrivals, barriers))
 
 
 def _deadlock(edited: Edited, finding: Finding) -> bool:

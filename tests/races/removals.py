@@ -225,13 +225,15 @@ def _forward(
     return watched
 
 
-def _packed_sequences(name: str, change: Change | None = None) -> Watched:
-    """Run attention of packed sequences on one CTA: tiles of many blocks of keys, then of one, two and three blocks."""
+def _packed_sequences(name: str, change: Change | None = None, *, growth: int = 1) -> Watched:
+    """Run attention of packed sequences on one CTA: tiles of many blocks of keys, then of one, two and three blocks.
+    ``growth`` as in `_forward`."""
     device, problem, config, block = ATTENTIONS[name]
     watched = _watched_device(device, change, 1)
     few = (([32] * 3, [blocks * block] * 3) for blocks in (1, 2, 3))
     for queries, keys in (([640, 0, 130], [672, 70, 200]), *few):
-        sequences = pack_sequences(problem, queries, keys)
+        packed = pack_sequences(problem, queries, keys)
+        sequences = packed._replace(q=growth * packed.q)
         grid, kernel, args, _ = prepare_launch(problem, config, sequences, sms=1, arch=DEVICES[device].arch)
         launch(kernel, grid, args=args, device=watched)
     return watched
@@ -365,10 +367,11 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         ladder_gemm, "b200", sm100.TILINGS["swapped 128x32"], (60, 768, 1600), 2, bias=BIAS
     ),
     "scaled 1": functools.partial(scaled_gemm, sm100_scaled.LEVELS[1], "mxfp8", (128, 256, 384), 2),
-    "scaled 2": functools.partial(scaled_gemm, sm100_scaled.LEVELS[2], "mxfp8", (128, 256, 1280), 2),
-    "scaled 3": functools.partial(scaled_gemm, sm100_scaled.LEVELS[3], "mxfp8", (256, 512, 1280), 4),
-    "scaled 5": functools.partial(scaled_gemm, sm100_scaled.LEVELS[5], "mxfp8", (1024, 768, 640), 4),
-    "scaled 6": functools.partial(scaled_gemm, sm100_scaled.LEVELS[6], "mxfp8", (1536, 768, 640), 4),
+    # The kernels of levels 2 and 3 on persistent clusters, for the loops over tiles to take several.
+    "scaled 2": functools.partial(scaled_gemm, replace(sm100_scaled.LEVELS[2], group=1), "mxfp8", (256, 384, 896), 2),
+    "scaled 3": functools.partial(scaled_gemm, replace(sm100_scaled.LEVELS[3], group=1), "mxfp8", (512, 768, 896), 4),
+    "scaled 5": functools.partial(scaled_gemm, sm100_scaled.LEVELS[5], "mxfp8", (1024, 768, 768), 4),
+    "scaled 6": functools.partial(scaled_gemm, sm100_scaled.LEVELS[6], "mxfp8", (1536, 768, 768), 4),
     "hopper 1": functools.partial(ladder_gemm, "h200", 1, (128, 128, 256), 4),
     "hopper 2": functools.partial(ladder_gemm, "h200", 2, (256, 256, 512), 4),
     "hopper 3": functools.partial(ladder_gemm, "h200", 3, (128, 128, 896), 4),
@@ -395,7 +398,8 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         f"attention {name}": functools.partial(_forward, *args, growth=20 if "sm100" in name else 1)
         for name, args in ATTENTIONS.items()
     },
-    **{f"attention {name} packed": functools.partial(_packed_sequences, name) for name in ("sm90", "sm100")},
+    "attention sm90 packed": functools.partial(_packed_sequences, "sm90"),
+    "attention sm100 packed": functools.partial(_packed_sequences, "sm100", growth=20),
     "attention sm90 modified": functools.partial(modified, 0, CAUSAL, softcap=4.0, sinks=np.ones(2, np.float32)),
     "attention sm90 lists": functools.partial(modified, 1, DECIDED, mask_mod=sees_document),
     "block lists": functools.partial(modified, 0, DECIDED, mask_mod=sees_document),
