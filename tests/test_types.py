@@ -14,7 +14,7 @@ from warpwright.errors import UsageError
 
 def test_every_type_has_the_size_that_its_name_says() -> None:
     packed = {"e4m3": 8, "e5m2": 8, "f16x2": 32, "bf16x2": 32, "pred": 1, "b4x16": 4, "b4x16_p64": 4, "b6x16_p32": 6}
-    packed |= {"e2m1x2": 8, "ue4m3": 8, "ue8m0": 8}
+    packed |= {"f32x2": 64, "e2m1x2": 8, "ue4m3": 8, "ue8m0": 8}
     for scalar in types.Scalar.__subclasses__():
         expected = packed.get(scalar.name) or int(re.sub(r"\D", "", scalar.name))
         assert scalar.bits == expected, scalar.name

@@ -21,7 +21,7 @@ VERDICT = Verdict(max_err=0.5, mean_err=0.1, cos_sim=1.0, max_ulp=0.9, verified=
 
 @pytest.fixture
 def engine(monkeypatch):
-    def matmul(device, shape, level, fast, seed=0, sustained=False, warm=False):
+    def matmul(device, shape, level, fast, seed=0, sustained=False, warm=False, format=None):
         return replace(MADE[level.level], fast=fast), None if fast else VERDICT
 
     monkeypatch.setattr(ladder_table, "matmul_profile", matmul)

@@ -179,7 +179,10 @@ def test_signatures_are_checked():
         @kernel("sm_90a")  # wrong
         def probe(**n: u32): ...
 
-    expected = "expected a scalar type (u32, f32, …), Global[T] for an array, or tma.Map[T] for a tensor map"
+    expected = (
+        "expected a scalar type (u32, f32, …), Global[T] for an array, tma.Map[T] for a tensor map, or Peers[T] or "
+        "tma.PeerMaps[T] for those of all ranks"
+    )
     assert refusal(untyped) == "given parameter n without a type; write n: u32, Global[T] or tma.Map[T]"
     assert refusal(unknown) == f"given parameter n: int; {expected}"
     assert refusal(predicate) == f"given parameter n: pred; {expected}"
