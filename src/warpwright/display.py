@@ -25,10 +25,16 @@ def show(result: Any) -> Any:
 def progress(text: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
     """Shows the progress of work that takes more than a second; the function of the context takes the number of steps
     done. Nothing is shown if neither a terminal nor a notebook would show it."""
-    if in_notebook() or sys.stderr.isatty():
+    if in_notebook() or _has_terminal():
         shown: AbstractContextManager[Callable[[int], None]] = FUNCTIONS["progress"](text, total)
         return shown
     return nullcontext(lambda done: None)
+
+
+def _has_terminal() -> bool:
+    """Returns whether standard error is a terminal; a program may have closed it, or have none."""
+    stream = sys.stderr
+    return stream is not None and not stream.closed and stream.isatty()
 
 
 def in_notebook() -> bool:

@@ -90,6 +90,27 @@ def test_nothing_is_shown_without_a_terminal(terminal: Terminal, monkeypatch: py
     assert terminal.text == ""
 
 
+def test_bars_of_inner_work_share_the_display_of_outer_work(terminal: Terminal) -> None:
+    """Two live displays of one terminal overwrite each other's lines."""
+    with redirect_stderr(terminal), display.progress("schedules", 3) as outer:
+        outer(1)
+        with display.progress("clusters", 8) as inner:
+            inner(2)
+            assert len(progress._shown) == 1 and len(progress._shown[0].tasks) == 2
+        assert [task.description for task in progress._shown[0].tasks] == ["schedules"]
+    assert not progress._shown
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_program_without_standard_error_launches(closed: bool) -> None:
+    stream = io.StringIO()
+    stream.close()
+    x = np.zeros(32, np.float32)
+    with redirect_stderr(stream if closed else None):
+        ww.launch(add_one, grid=1, args=[x], device="b200")
+    assert x.tolist() == [1.0] * 32
+
+
 def test_the_bar_of_a_launch_stands_below_that_of_its_command(terminal: Terminal) -> None:
     with redirect_stderr(terminal), console.progress(2) as describe, display.progress("clusters", 8) as show:
         describe("level 1")

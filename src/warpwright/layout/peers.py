@@ -18,13 +18,14 @@ from warpwright.arrays.device import DeviceArray
 from warpwright.arrays.libraries import memory_of
 from warpwright.errors import UsageError, kind_of
 from warpwright.layout.tensor_map import TensorMap
+from warpwright.targets import MAX_GPUS
 
 __all__ = [
     "ADDRESS_BYTES", "MAP_BYTES", "PEERS_BYTES", "PEER_MAPS_BYTES", "RANKS", "PerRank", "each_value", "has_all_ranks",
     "pack_peers",
 ]  # fmt: skip
 
-RANKS = 8
+RANKS = MAX_GPUS
 ADDRESS_BYTES, MAP_BYTES = 8, 128
 _NUMBERS = struct.Struct("<II")  # rank, number of ranks
 PEERS_BYTES = RANKS * ADDRESS_BYTES + _NUMBERS.size

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +29,7 @@ __all__ = ["columns", "show_above", "show_bar"]
 SECONDS = 1.0  # after which a bar appears
 REFRESH = 0.1  # seconds between two states of a bar in a notebook
 
-_shown: list[Progress] = []  # the bars below those of a command
+_shown: list[Progress] = []  # the bars on the terminal, which inner work joins: a terminal has one live display
 
 
 def columns() -> list[ProgressColumn]:
@@ -46,6 +45,7 @@ class _TerminalBar:
         self.own = not _shown
         self.bars = Progress(*columns(), console=Console(stderr=True), transient=True) if self.own else _shown[-1]
         if self.own:
+            _shown.append(self.bars)
             self.bars.start()
         self.task = self.bars.add_task(markup.escape(text), total=total)
 
@@ -55,6 +55,7 @@ class _TerminalBar:
     def close(self) -> None:
         self.bars.remove_task(self.task)
         if self.own:
+            _shown.remove(self.bars)
             self.bars.stop()
 
 
@@ -97,10 +98,7 @@ def show_above(bars: Progress) -> Iterator[None]:
 
 @contextlib.contextmanager
 def show_bar(text: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar from the second on; the yielded function, which any thread may call, takes the number of steps done.
-
-    Nothing is shown if standard error is no terminal, except in a notebook.
-    """
+    """Show a bar after a second; the yielded function, which any thread may call, takes the number of steps done."""
     begin, lock = time.monotonic(), threading.Lock()
     bar: _NotebookBar | _TerminalBar | None = None
 
@@ -113,7 +111,7 @@ def show_bar(text: str, total: int) -> Iterator[Callable[[int], None]]:
                 bar.update(done)
 
     try:
-        yield update if in_notebook() or sys.stderr.isatty() else lambda done: None
+        yield update
     finally:
         if bar is not None:
             bar.close()

@@ -15,11 +15,10 @@ class Link:
     """What joins a GPU to the others of its node, by NVLink through switches; bandwidths of one direction in 10^9 bytes
     a second.
 
-    ``gbps``: nominal; ``payload_gbps``: of the data of stores, loads and TMA; ``latency_ns``: of a load from a peer,
+    ``payload_gbps``: of the data of stores, loads and TMA; ``latency_ns``: of a load from a peer,
     beyond that of a load from the GPU's own L2; a store takes half of it. ``source`` names the source of each figure.
     """
 
-    gbps: float
     payload_gbps: float
     latency_ns: float
     source: Mapping[str, str] = field(compare=False, repr=False)
@@ -32,13 +31,11 @@ def _link(**figures: tuple[float, str]) -> Link:
 
 
 _NVLINK4 = _link(
-    gbps=(450.0, "NVIDIA H100 and H200 data sheets: NVLink 4, 900 GB/s in both directions"),
     payload_gbps=(372.0, "bench/link.py, two H200s: TMA stores of 256 MB less those of 64 MB; loads run at 376"),
     latency_ns=(740.0, "bench/link.py, two H200s: a dependent load from the peer less one from the GPU's own memory"),
 )
 _NVLINK5 = _link(
-    gbps=(900.0, "NVIDIA B200 data sheet: NVLink 5, 1.8 TB/s in both directions"),
-    payload_gbps=(744.0, "assumed: the same share of the nominal bandwidth as of NVLink 4"),
+    payload_gbps=(744.0, "assumed: twice NVLink 4, as in the data sheets: 900 GB/s and 1.8 TB/s in both directions"),
     latency_ns=(740.0, "assumed, as of NVLink 4"),
 )
 

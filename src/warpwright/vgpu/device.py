@@ -23,7 +23,7 @@ from warpwright.vgpu.machine.launch import Dim3, Launch
 from warpwright.vgpu.machine.schedule import run_clusters
 from warpwright.vgpu.machine.tape import CAPACITY, ROWS_OF_ONE
 from warpwright.vgpu.program.decode import decode
-from warpwright.vgpu.program.program import Param, Program
+from warpwright.vgpu.program.program import Param, Program, Variable
 
 __all__ = ["Device", "LaunchResult"]
 
@@ -139,6 +139,7 @@ class Device:
             launch.slice = _slice(launch, listener)
         try:
             run_clusters(launch)
+            _check_variables(launch)
         except DeviceError as error:
             error.printed = launch.text
             raise
@@ -183,13 +184,24 @@ def _names(param: Param, value: Any) -> list[str]:
 
 
 def _check_node(launch: Launch) -> None:
-    """Raises LaunchError for a kernel whose variables in global memory every GPU of a node has one copy of."""
-    shared = [variable.name for variable in launch.kernel.program.variables if not any(variable.data)]
+    """Raises LaunchError on a node for a kernel with a variable in global memory that has no initial value."""
+    shared = [variable for variable in launch.kernel.program.variables if not any(variable.data)]
     if launch.spec.gpus > 1 and shared:
-        raise LaunchError(
-            f"kernel {launch.name} has the variable {shared[0]} in global memory, of which every GPU of a node has a "
-            f"copy of its own; {launch.spec.name} has one; pass an array of each rank as an argument"
-        )
+        raise _refuse_variable(launch, shared[0], "has")
+
+
+def _check_variables(launch: Launch) -> None:
+    """Raises LaunchError on a node if a variable in global memory has another value than its initial one."""
+    for variable in launch.kernel.program.variables if launch.spec.gpus > 1 else ():
+        if launch.memory.view(variable.address)[: len(variable.data)].tobytes() != variable.data:
+            raise _refuse_variable(launch, variable, "writes")
+
+
+def _refuse_variable(launch: Launch, variable: Variable, verb: str) -> LaunchError:
+    return LaunchError(
+        f"kernel {launch.name} {verb} the variable {variable.name} in global memory, of which every GPU of a node has "
+        f"a copy of its own; {launch.spec.name} has one; pass an array of each rank as an argument"
+    )
 
 
 def _slice(launch: Launch, listener: Listener[Launch, Any]) -> int:

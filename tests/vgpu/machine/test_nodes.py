@@ -207,6 +207,22 @@ def test_variables_in_global_memory_are_refused() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("body", "writes"), [("ld.global.u32 %r2, [count];", False), ("st.global.u32 [count], 8;", True)]
+)
+def test_a_variable_with_an_initial_value_may_only_be_read(body: str, writes: bool) -> None:
+    module = ww.load_ptx(text(body, top=".global .u32 count = 7;", target="sm_90a"))
+    if not writes:
+        ww.launch(module["k"], 1, 32, device="h200x2")
+        return
+    with pytest.raises(ww.LaunchError) as caught:
+        ww.launch(module["k"], 1, 32, device="h200x2")
+    assert str(caught.value) == (
+        "kernel k writes the variable count in global memory, of which every GPU of a node has a copy of its own; "
+        "h200x2 has one; pass an array of each rank as an argument"
+    )
+
+
 def test_the_names_of_nodes() -> None:
     node = targets.device("H200x8")
     assert (node.name, node.chip, node.gpus, node.sms) == ("h200x8", "h200", 8, 132)

@@ -15,13 +15,14 @@ from warpwright.kernels.gemm import PLAIN
 from warpwright.kernels.gemm.epilogue import Epilogue
 from warpwright.kernels.gemm.formats import FORMATS, Format
 from warpwright.kernels.gemm.sm100 import L2_PROMOTION, scaled
+from warpwright.kernels.gemm.sm100.scaled.configs import ROW_BYTES
 from warpwright.ops.binding import Geometry, Launch, Plan
 from warpwright.ops.matmul.epilogue import FLOAT32_MAX, EpilogueArgs
 from warpwright.ops.matmul.quantized import Quantized
 
-__all__ = ["ROW_BYTES", "check_pair", "check_target", "config_for", "plan_scaled", "scale_lines", "with_global_scales"]
+__all__ = ["check_pair", "check_target", "config_for", "plan_scaled", "scale_lines", "with_global_scales"]
 
-ROW_BYTES = 128  # of K in a stage, and of a line of scale factors
+LINE_BYTES = 128  # of scale factors in a row of their tensor map
 FLOAT32_TINY = float(np.finfo(np.float32).tiny)
 EPILOGUE = "bias", "scale_a", "scale_b", "alpha"
 
@@ -66,7 +67,7 @@ def config_for(level: Any, a: Quantized, n: int, sms: int) -> scaled.Config:
 def scale_lines(given: Quantized) -> Any:
     """Returns the scale factors as the kernels' tensor maps take them: four lines of 128 bytes for each tile."""
     rows, blocks, *tile = given.scales.shape
-    return given.scales.reshape(rows, blocks * prod(tile) // ROW_BYTES, ROW_BYTES)
+    return given.scales.reshape(rows, blocks * prod(tile) // LINE_BYTES, LINE_BYTES)
 
 
 def check_pair(a: Any, b: Any) -> None:

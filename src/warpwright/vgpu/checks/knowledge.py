@@ -155,9 +155,8 @@ class Knowledge:
         self.unmet: dict[int, set[Mbarrier]] = defaultdict(set)  # by warp: for which it waited since its last meeting
         self.loaded: set[int] = set()  # warps that have read shared memory since then
         self.meetings: dict[int, deque[tuple[Lanes, Lanes]]] = defaultdict(lambda: deque(maxlen=_MEETINGS))  # by warp
-        self.uncommitted: dict[int, dict[Mbarrier, int]] = defaultdict(
-            dict
-        )  # by warp: since its last commit, with lanes
+        # By warp: the mbarriers that its lanes waited for since its last commit, and a mask of these lanes.
+        self.uncommitted: dict[int, dict[Mbarrier, int]] = defaultdict(dict)
         self.remote_uses: dict[tuple[int, int, int], int] = {}  # by CTA used, instruction, lane: the lane's clock
         self.entered: set[tuple[int, int]] = set()  # lane and CTA: the lane knows that the CTA has started
 

@@ -48,9 +48,8 @@ FAR = (
 )  # latencies of `Timing`
 
 Floats = NDArray[np.float64]
-Shares = tuple[
-    Floats, Floats, Floats, Floats, Floats, Floats
-]  # the share that misses L2; then the fields of `Work`, in order
+# The share that misses L2; then the fields of `Work`, in order.
+Shares = tuple[Floats, Floats, Floats, Floats, Floats, Floats]
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +231,7 @@ def _replay_loads(grid: _Grid, loads: list[_Load], clock: float, journal: Journa
         clusters = _sample_clusters(grid, load)
         if clusters not in outcomes:
             own = Journal(journal.names, journal.stride, journal.sources) if outcomes else journal
-            outcomes[clusters] = _replay_clusters(grid, clusters, clock, own, _link_share(grid, load))
+            outcomes[clusters] = _replay_clusters(grid, clusters, clock, own, load)
         runs.append(_extend(grid, load, len(clusters), outcomes[clusters]))
     return sorted(runs, key=lambda each: -each.cycles)
 
@@ -247,7 +246,7 @@ def _link_share(grid: _Grid, load: _Load) -> float:
 
 
 def _replay_clusters(
-    grid: _Grid, clusters: tuple[tuple[int, int], ...], clock: float, journal: Journal, link_share: float
+    grid: _Grid, clusters: tuple[tuple[int, int], ...], clock: float, journal: Journal, load: _Load
 ) -> Outcome:
     launch, places = grid.launch, grid.places
     timing = _scale_latencies(grid.timing, clock / launch.spec.clock_mhz)
@@ -261,7 +260,8 @@ def _replay_clusters(
     memory = Memory(l2, written, hbm * share, gpcs, timing.sm_bytes, grid.overwrites)
     if launch.spec.gpus > 1:
         link = LINKS[launch.spec.chip]
-        bandwidth, latency = max(link_share, 1e-9) * link.payload_gbps * 1e3 / clock, link.latency_ns * clock / 1e3
+        share = max(_link_share(grid, load), 1e-9)
+        bandwidth, latency = share * link.payload_gbps * 1e3 / clock, link.latency_ns * clock / 1e3
         memory = replace(memory, link=bandwidth, link_latency=latency)
     per_cta = -(-launch.threads // 32)
     layout = Layout(places.ranks, per_cta, _stride(launch), places.together, active * timing.cta_rate)

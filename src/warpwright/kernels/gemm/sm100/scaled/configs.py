@@ -11,15 +11,14 @@ from math import gcd
 from warpwright.errors import UsageError
 from warpwright.kernels.gemm.formats import Format
 from warpwright.kernels.gemm.sm100.configs import CONTROL_BYTES, LANES
+from warpwright.kernels.gemm.sm100.tilings import MMA_LEAST, STORE
+from warpwright.targets import arch
 
 __all__ = ["LEVELS", "TILINGS", "Config", "choose", "config_of", "grid_of"]
 
 ROW_BYTES = 128  # of K in a stage
 SCALE_BYTES = 512  # of a tile of scale factors
-SMEM_BYTES = 232_448
 STAGE_ALIGNMENT = 1024
-MMA_LEAST = 44.0  # cycles of an MMA at least
-EPILOGUE = 0.06  # cycles of the epilogue for an element, as in `tilings`
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class Config:
 
     def stages_for(self, format: Format) -> int:
         """Stages that fit into shared memory beside the mbarriers and the epilogue's blocks."""
-        room = SMEM_BYTES - CONTROL_BYTES - LANES * self.boxes * ROW_BYTES
+        room = arch("sm_100a").smem_per_block - CONTROL_BYTES - LANES * self.boxes * ROW_BYTES
         return min(self.stages, room // self.stage_bytes(format))
 
 
@@ -101,14 +100,12 @@ _RING = replace(
     summary="a warp that loads, a thread that multiplies, a ring of stages between",
 )
 _PAIR = replace(_RING, tile=(128, 256), ctas=2, summary="pairs of CTAs: 256 × 256 tiles, half of B in each CTA")
-_PERSISTENT = replace(
-    _PAIR, group=8, summary="persistent clusters: the next tile is loaded while one is stored, groups of eight rows"
-)
+_PERSISTENT = replace(_PAIR, group=8, summary="persistent clusters: the next tile is loaded while one is stored")
 _OVERLAP = replace(
     _PERSISTENT,
     accumulators=2,
     pitch=192,
-    summary="two accumulators that share 64 columns: a tile is stored while the next is computed",
+    summary="two accumulators share 64 columns: a tile is stored while the next is computed",
 )
 LEVELS = {
     1: _LOOP,
@@ -166,6 +163,6 @@ def choose(m: int, n: int, k_bytes: int, format: Format, sms: int) -> Config:
         rounds = -(-down * across // max(1, sms // config.ctas))
         (rows, columns), blocks = config.tile, -(-k_bytes // ROW_BYTES)
         shared = 2 * config.stage_bytes(format) / ROW_BYTES  # written by TMA, read by MMAs and copies
-        return rounds * blocks * max(4 * max(MMA_LEAST, columns / 2), shared) + rows * columns * EPILOGUE
+        return rounds * blocks * max(4 * max(MMA_LEAST, columns / 2), shared) + rows * columns * STORE
 
     return min(TILINGS.values(), key=cycles)
