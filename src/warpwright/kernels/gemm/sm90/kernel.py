@@ -77,6 +77,7 @@ __all__ = [
     "multicast_masks",
     "multiply_block",
     "operand_ring",
+    "rasterize",
     "signal_target",
     "split_batch",
     "store_strip",
@@ -231,7 +232,7 @@ def signal_target(share: tuple[int, int]) -> tuple[Expr, Expr]:
     return peer, (peer < share[0] * share[1]) & related
 
 
-def rasterize(across: Expr, down: Expr, group: int) -> Iterator[tuple[Expr, Expr]]:
+def rasterize(across: Expr, down: Expr, group: Expr | int) -> Iterator[tuple[Expr, Expr]]:
     """Rows and columns of this cluster's share of ``across`` × ``down`` tiles: down the rows of a group, then along.
 
     Cluster i takes tiles i, i + number of clusters, …. No division by a run-time value precedes the first load: groups
