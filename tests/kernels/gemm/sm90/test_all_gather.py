@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from warpwright.kernels.gemm.sm90.all_gather import all_gather_gemm
+from warpwright.kernels.gemm.sm90 import CONFIGS
+from warpwright.kernels.gemm.sm90.all_gather import all_gather_gemm, kernel_of
 
 TILE_M, TILE_N, TILE_K = 128, 256, 64
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -37,6 +38,23 @@ def test_every_rank_multiplies_the_rows_of_all(ranks: int, ctas: int) -> None:
     ww.launch(all_gather_gemm, ctas, args=args, device=f"h200x{ranks}")
     for d, wanted in zip(args[4].values, expected, strict=True):
         assert np.abs(d.astype(np.float64) - wanted).max() <= HALF_ULP * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize(("config", "major"), [("128x256", "k"), ("128x128", "mn")])
+def test_rows_that_copies_have_sent(config: str, major: str) -> None:
+    """Three chunks of two rows of tiles: the last has one row, and ends outside the rows of a rank."""
+    args, expected = _problem(2, 5 * TILE_M - 24, TILE_N, TILE_K)
+    a, gathered, arrived, b, d = (each.values for each in args[:5])
+    for rank in range(2):
+        gathered[rank][1 - rank] = a[1 - rank]
+        arrived[rank].reshape(2, -1)[1 - rank, :3] = args[7]
+    if major == "mn":
+        args[3] = ww.PerRank([np.ascontiguousarray(each.T) for each in b])
+    tiles_n = -(-TILE_N // CONFIGS[config].tile[1])
+    args[6:] = tiles_n, args[7], 2, 3
+    ww.launch(kernel_of(CONFIGS[config], False).configure(major=major), 4, args=args, device="h200x2")
+    for found, wanted in zip(d, expected, strict=True):
+        assert np.abs(found.astype(np.float64) - wanted).max() <= HALF_ULP * np.abs(wanted).max()
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

@@ -38,7 +38,6 @@ from warpwright.lang import (
     ctaid,
     elect_one,
     f32,
-    fence,
     kernel,
     ld,
     loop,
