@@ -139,9 +139,8 @@ class Fused:
         problem, shared, (grid, tiles, group) = self.problem, self.shared, self.plans[number]
         rows, k, n, major = problem.rows, problem.k, problem.columns[number], problem.majors[number]
         dtype = DTYPES[problem.dtype]
-        send = self.send and number == 0
-        kernel = kernel_of(self.config, send).configure(major=major, dtype=types.of_dtype(dtype))
-        function, traced = function_of(shared.gpu, kernel)
+        kernel = kernel_of(self.config, self.send and number == 0)
+        function, traced = function_of(shared.gpu, kernel, major=major, dtype=types.of_dtype(dtype))
 
         def encode(name: str, pointer: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> bytes:
             use, array = traced.maps[name], DeviceArray(pointer, shape, strides, dtype, None, None)

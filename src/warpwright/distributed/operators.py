@@ -11,14 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import _functional_collectives  # noqa: F401  (registers the operators of `_all_gather`)
 from torch.distributed import distributed_c10d as c10d
 
 from warpwright.distributed import gather, scatter
 from warpwright.distributed.choice import choose
-from warpwright.distributed.problem import describe_gather, describe_scatter
+from warpwright.distributed.problem import MAP_BYTES, describe_gather, describe_scatter
 from warpwright.distributed.workspace import workspace_of
 
 __all__ = ["all_gather_matmul", "matmul_reduce_scatter", "run_gather", "run_scatter"]
@@ -30,20 +29,19 @@ def all_gather_matmul(
     """Returns ``all_gather(x) @ weight`` for a weight, or a list of these for several, which share one all-gather.
 
     ``x`` (…, K) is the part of this rank; the parts of all ranks follow one another along the first axis. A weight is
-    (K, N), such as ``linear.weight.T``. All ranks of ``group`` (default: the world), at most 8 of one host, call it
-    with equal shapes and dtypes and in one order.
+    (K, N), such as ``linear.weight.T``. All ranks of ``group``, at most 8 of one host, call it with equal shapes and
+    dtypes and in one order; it is a ProcessGroup or the name of one, by default the world.
 
     Raises UsageError for shapes and dtypes that do not fit together or differ between ranks, and DistributedTimeout
     when a rank makes no such call within the time limit.
     """
     single = isinstance(weights, Tensor)
     given = [weights] if isinstance(weights, Tensor) else list(weights)
-    group = dist.group.WORLD if group is None else group
     flat = x.reshape(-1, x.shape[-1])
-    if _needs_dispatcher(x, *given):
-        products = torch.ops.warpwright.all_gather_matmul(flat, given, group.group_name, False)
+    if torch.compiler.is_compiling() or _needs_dispatcher(x, *given):
+        products = torch.ops.warpwright.all_gather_matmul(flat, given, _name(group), False)
     else:
-        products = run_gather(flat, given, group)
+        products = run_gather(flat, given, _group(group))
     shaped = [each.view(-1, *x.shape[1:-1], each.shape[-1]) for each in products]
     return shaped[0] if single else shaped
 
@@ -54,26 +52,38 @@ def matmul_reduce_scatter(x: Tensor, weight: Tensor, group: Any = None) -> Tenso
     ``x`` is (…, K) and ``weight`` (K, N) of this rank; the first extent of ``x`` is a multiple of the number of ranks.
     A sum of two ranks is rounded twice, of n ranks n times. Everything else is as in `all_gather_matmul`.
     """
-    group = dist.group.WORLD if group is None else group
     flat = x.reshape(-1, x.shape[-1])
-    if _needs_dispatcher(x, weight):
-        out = torch.ops.warpwright.matmul_reduce_scatter(flat, weight, group.group_name)
+    if torch.compiler.is_compiling() or _needs_dispatcher(x, weight):
+        out = torch.ops.warpwright.matmul_reduce_scatter(flat, weight, _name(group))
     else:
-        out = run_scatter(flat, weight, group)
+        out = run_scatter(flat, weight, _group(group))
     return out.view(-1, *x.shape[1:-1], weight.shape[1])
 
 
 def _needs_dispatcher(*tensors: Tensor) -> bool:
-    """Returns whether a gradient, torch.compile, a mode or a subclass needs the operator."""
+    """Returns whether a gradient, a mode or a subclass needs the operator."""
     recorded = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
     plain = all(type(each) in (Tensor, torch.nn.Parameter) for each in tensors)
-    active = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
-    return bool(recorded or active or not plain)
+    return bool(recorded or not plain or torch._C._len_torch_dispatch_stack() > 0)
+
+
+def _name(group: Any) -> str:
+    """Returns the name of a group: of a ProcessGroup, of a name, or of the world for None."""
+    if isinstance(group, str):
+        return group
+    return str((c10d._get_default_group() if group is None else group).group_name)
+
+
+def _group(group: Any) -> Any:
+    """Returns the ProcessGroup of a group or of its name, or the world for None."""
+    if isinstance(group, str):
+        return c10d._resolve_process_group(group)
+    return c10d._get_default_group() if group is None else group
 
 
 def run_gather(x: Tensor, weights: list[Tensor], group: Any, engine: str | None = None) -> list[Tensor]:
     """Returns the products; ``engine`` is a name in `gather.ENGINES`, the default that of `choose`."""
-    shared, x = workspace_of(group), x.contiguous()
+    shared, x = workspace_of(group), _aligned(x)
     problem = describe_gather(x, weights, shared.ranks)
     outs = [x.new_empty(problem.ranks, problem.rows, n) for n in problem.columns]
     gather.ENGINES[engine or choose(problem, shared.gpu.spec.arch)](shared, problem, x, weights, outs)
@@ -82,11 +92,17 @@ def run_gather(x: Tensor, weights: list[Tensor], group: Any, engine: str | None 
 
 def run_scatter(x: Tensor, weight: Tensor, group: Any, engine: str | None = None) -> Tensor:
     """Returns the part of this rank; ``engine`` is a name in `scatter.ENGINES`, the default that of `choose`."""
-    shared, x = workspace_of(group), x.contiguous()
+    shared, x = workspace_of(group), _aligned(x)
     problem = describe_scatter(x, weight, shared.ranks)
     out = x.new_empty(problem.rows, problem.columns[0])
     scatter.ENGINES[engine or choose(problem, shared.gpu.spec.arch)](shared, problem, x, weight, out)
     return out
+
+
+def _aligned(x: Tensor) -> Tensor:
+    """Returns ``x`` as a tensor map covers it."""
+    x = x.contiguous()
+    return x.clone() if x.data_ptr() % MAP_BYTES else x
 
 
 _library = torch.library.Library("warpwright", "FRAGMENT")
@@ -159,10 +175,10 @@ def _scatter_gradient(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
     return of_x if needs_x else None, x.T @ whole, None
 
 
-for _name, _kernel, _fake, _save, _gradient in (
+for _operator, _kernel, _fake, _save, _gradient in (
     ("all_gather_matmul", _gather, _fake_gather, _save_gather, _gather_gradient),
     ("matmul_reduce_scatter", _scatter, _fake_scatter, _save_scatter, _scatter_gradient),
 ):
-    _library.impl(_name, _kernel, "CUDA")
-    torch.library.register_fake(f"warpwright::{_name}", _fake, lib=_library)
-    torch.library.register_autograd(f"warpwright::{_name}", _gradient, setup_context=_save, lib=_library)
+    _library.impl(_operator, _kernel, "CUDA")
+    torch.library.register_fake(f"warpwright::{_operator}", _fake, lib=_library)
+    torch.library.register_autograd(f"warpwright::{_operator}", _gradient, setup_context=_save, lib=_library)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from warpwright.errors import UsageError
 
-__all__ = ["Problem", "describe_gather", "describe_scatter", "fits_tensor_maps", "major_of"]
+__all__ = ["MAP_BYTES", "Problem", "describe_gather", "describe_scatter", "fits_tensor_maps", "major_of"]
 
 SIXTEEN_BITS = (torch.bfloat16, torch.float16)
 MAP_BYTES = 16

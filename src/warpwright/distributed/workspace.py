@@ -18,6 +18,7 @@ from warpwright.distributed.problem import Problem
 from warpwright.errors import UsageError
 from warpwright.kernels.barrier import barrier
 from warpwright.lang import Kernel
+from warpwright.lang.trace import Traced
 from warpwright.layout.peers import ADDRESS_BYTES, RANKS, pack_peers
 
 __all__ = ["FLAGS", "Workspace", "function_of", "workspace_of"]
@@ -160,9 +161,9 @@ class Workspace:
         return found
 
 
-def function_of(gpu: cuda.Device, kernel: Kernel) -> tuple[cuda.Function, Any]:
-    """Returns a kernel on a GPU, and its trace."""
-    traced = kernel.trace()
+def function_of(gpu: cuda.Device, kernel: Kernel, **config: Any) -> tuple[cuda.Function, Traced]:
+    """Returns a kernel of a configuration on a GPU, and its trace."""
+    traced = kernel.trace(**config)
     module = ptx.load_once(traced.ptx)
     return gpu.function(module, traced.entry, traced.threads, traced.cluster, traced.smem_bytes), traced
 
