@@ -3,8 +3,9 @@
 An engine is a function of a workspace, a problem, and the tensors; `ENGINES` has their names.
 
 in turn    a matmul, then NCCL's reduce-scatter
-parts      matmuls of the rows of one rank after the other; copy engines send each sum to the next rank, which adds
-           its own
+parts      matmuls of the rows of one rank after the other; copy engines send the sums of all ranks so far to the next
+           rank, whose matmul adds its own to them
+adds       matmuls of the rows of one rank after the other; copy engines send each to its rank, which adds all of them
 """
 
 from __future__ import annotations
@@ -41,43 +42,87 @@ def chunk_rows(problem: Problem, sms: int) -> int:
     return min(problem.rows, max(full, -(-problem.rows // (CHUNKS * full)) * full))
 
 
+class Exchange:
+    """The sums that ranks send one another in a call: ``chunk`` rows at a time, to one of ranks - 1 slots of a rank."""
+
+    def __init__(self, shared: Workspace, problem: Problem, like: Tensor, chunk: int) -> None:
+        self.shared, self.problem, self.main = shared, problem, shared.stream()
+        self.chunks = [slice(first, min(first + chunk, problem.rows)) for first in range(0, problem.rows, chunk)]
+        self.row_bytes, self.events, slots = problem.columns[0] * like.itemsize, count(), problem.ranks - 1
+        shared.reserve(slots * problem.rows * self.row_bytes)
+        shared.start(shared.digest(problem), slots * len(self.chunks), self.main)
+        self.received = shared.view(0, (slots, problem.rows, problem.columns[0]), problem.dtype)
+        self.order(self.main, shared.receives)
+
+    def order(self, before: int, after: int) -> None:
+        self.shared.order(before, after, next(self.events))
+
+    def address(self, rank: int, slot: int, chunk: slice) -> int:
+        """Returns the address of a chunk of sums in a slot of a rank."""
+        return self.shared.pointers[rank] + (slot * self.problem.rows + chunk.start) * self.row_bytes
+
+    def send(self, sums: Tensor, rank: int, slot: int, number: int) -> None:
+        """Send a chunk of sums after the work of the main stream so far."""
+        chunk, stream = self.chunks[number], self.shared.sends
+        self.order(self.main, stream)
+        self.shared.copy(self.address(rank, slot, chunk), sums.data_ptr(), sums.numel() * sums.itemsize, stream)
+        self.shared.signal(rank, slot * len(self.chunks) + number, 1, stream)
+
+    def wait(self, slot: int, number: int, stream: int) -> None:
+        """Let a stream wait for a chunk of sums in a slot of this rank."""
+        self.shared.wait(slot * len(self.chunks) + number, 1, stream)
+
+    def receive(self, out: Tensor, slot: int, number: int) -> None:
+        """Copy a chunk of sums to ``out`` when it has come; the main stream waits for the copy."""
+        stream = self.shared.receives
+        self.wait(slot, number, stream)
+        source = self.address(self.shared.rank, slot, self.chunks[number])
+        self.shared.copy(out.data_ptr(), source, out.numel() * out.itemsize, stream)
+        self.order(stream, self.main)
+
+    def end(self) -> None:
+        """Let the main stream wait for all copies, which read tensors of this call."""
+        for stream in (self.shared.sends, self.shared.receives):
+            self.order(stream, self.main)
+
+
 def scatter_parts(shared: Workspace, problem: Problem, x: Tensor, weight: Tensor, out: Tensor) -> None:
     """Step s multiplies the rows of rank ``rank - s``; the sums of the steps before come from rank ``rank - 1``."""
-    stream = shared.stream()
-    n, ranks, itemsize = problem.columns[0], problem.ranks, x.itemsize
-    chunk = chunk_rows(problem, shared.gpu.spec.sms)
-    firsts, nbytes = range(0, problem.rows, chunk), problem.rows * n * itemsize
-    shared.reserve((ranks - 1) * nbytes)
-    shared.start(shared.digest(problem), (ranks - 1) * len(firsts), stream)
-    sums, events = torch.empty_like(out), count()
-    received = shared.view(0, (ranks - 1, problem.rows, n), problem.dtype)
-    following = (shared.rank + 1) % ranks
-    shared.order(stream, shared.receives, next(events))
+    ranks, following = problem.ranks, (shared.rank + 1) % problem.ranks
+    exchange = Exchange(shared, problem, out, chunk_rows(problem, shared.gpu.spec.sms))
+    sums = torch.empty_like(out)
     for step in range(1, ranks + 1):
         rows = x.view(ranks, problem.rows, -1)[(shared.rank - step) % ranks]
-        part = sums if step == 1 else received[step - 2] if step < ranks else out
-        for number, first in enumerate(firsts):
-            last = min(first + chunk, problem.rows)
-            own, offset, size = part[first:last], first * n * itemsize, (last - first) * n * itemsize
-            flag = (step - 2) * len(firsts) + number
+        target = sums if step == 1 else out if step == ranks else exchange.received[step - 2]
+        for number, chunk in enumerate(exchange.chunks):
+            part = target[chunk]
             if step == 1:
-                multiply(rows[first:last], weight, own)
+                multiply(rows[chunk], weight, part)
             else:
                 if step == ranks:
-                    shared.wait(flag, 1, shared.receives)
-                    source = shared.pointers[shared.rank] + (step - 2) * nbytes + offset
-                    shared.copy(out.data_ptr() + offset, source, size, shared.receives)
-                    shared.order(shared.receives, stream, next(events))
+                    exchange.receive(part, step - 2, number)
                 else:
-                    shared.wait(flag, 1, stream)
-                own.addmm_(rows[first:last], weight)
+                    exchange.wait(step - 2, number, exchange.main)
+                part.addmm_(rows[chunk], weight)
             if step < ranks:
-                shared.order(stream, shared.sends, next(events))
-                target = shared.pointers[following] + (step - 1) * nbytes + offset
-                shared.copy(target, own.data_ptr(), size, shared.sends)
-                shared.signal(following, (step - 1) * len(firsts) + number, 1, shared.sends)
-    shared.order(shared.sends, stream, next(events))
-    shared.order(shared.receives, stream, next(events))
+                exchange.send(part, following, step - 1, number)
+    exchange.end()
 
 
-ENGINES: dict[str, Engine] = {"in turn": scatter_in_turn, "parts": scatter_parts}
+def scatter_adds(shared: Workspace, problem: Problem, x: Tensor, weight: Tensor, out: Tensor) -> None:
+    """Step s multiplies the rows of rank ``rank + s``; this rank's own come last."""
+    ranks, every = problem.ranks, x.view(problem.ranks, problem.rows, -1)
+    exchange = Exchange(shared, problem, out, problem.rows)
+    sums = out.new_empty(ranks - 1, *out.shape)
+    for step in range(1, ranks):
+        rank = (shared.rank + step) % ranks
+        multiply(every[rank], weight, sums[step - 1])
+        exchange.send(sums[step - 1], rank, step - 1, 0)
+    multiply(every[shared.rank], weight, out)
+    for slot in range(ranks - 1):
+        exchange.wait(slot, 0, exchange.main)
+        out.add_(exchange.received[slot])
+    exchange.end()
+
+
+ENGINES: dict[str, Engine] = {"in turn": scatter_in_turn, "parts": scatter_parts, "adds": scatter_adds}
