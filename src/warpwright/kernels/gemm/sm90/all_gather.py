@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from warpwright.kernels.gemm.sm90.configs import CONFIGS, STORES, STRIP, Config
-from warpwright.kernels.gemm.sm90.kernel import REGISTERS, load_part, mainloop, operand_ring, store_strip
+from warpwright.kernels.gemm.sm90.kernel import REGISTERS, load_part, mainloop, operand_ring, store_strip, unchanged
 from warpwright.kernels.tiles import ROW_BYTES, WARP_ROWS, WARPS, atom
 from warpwright.lang import (
     Break,
@@ -151,7 +150,3 @@ def await_rows(arrived: Peers[u32], number: Expr, count: Expr) -> None:
     """Wait until all k-blocks of a row of tiles have arrived on this rank."""
     for _ in loop():
         Break(when=ld(arrived[arrived.rank] + number, sem="acquire", scope="sys") == count)
-
-
-def unchanged(sums: list[Any], column: Any) -> list[Any]:
-    return sums

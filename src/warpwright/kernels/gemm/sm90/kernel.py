@@ -70,6 +70,7 @@ __all__ = [
     "Matrix",
     "cta_position",
     "gemm",
+    "grouped_tile",
     "init_and_sync",
     "k_blocks",
     "load_part",
@@ -80,6 +81,7 @@ __all__ = [
     "signal_target",
     "split_batch",
     "store_strip",
+    "unchanged",
 ]
 
 REGISTERS = {2: (40, 232), 3: (32, 160)}  # by the number of consumers: of a loading thread, of a consuming thread
@@ -253,6 +255,13 @@ def rasterize(across: Expr, down: Expr, group: int) -> Iterator[tuple[Expr, Expr
         within += nclusterid.x
 
 
+def grouped_tile(number: Expr, across: Expr, down: Expr, group: int) -> tuple[Expr, Expr]:
+    """Returns row and column of tile ``number`` of ``across`` × ``down``: down the rows of a group, then along."""
+    first = number // (down * group) * group
+    rows, within = min(across - first, group), number % (down * group)
+    return first + within % rows, within // rows
+
+
 def split_batch(row: Expr, across: Expr, batched: str) -> tuple[Matrix, Expr]:
     """The matrix of a batch, and the row in it, of ``row``: rows of clusters are counted through the whole batch.
 
@@ -377,3 +386,8 @@ def store_strip(
         with If(stores):
             tma.store(d[(*matrix, row + own % WARPS * WARP_ROWS, col + left)], block)
             tma.commit_group()
+
+
+def unchanged(sums: list[Any], column: Any) -> list[Any]:
+    """The epilogue that changes nothing."""
+    return sums

@@ -1,0 +1,34 @@
+"""Calls of a kernel that runs on all ranks of a node, again and again with the same buffers.
+
+A call begins on a rank when the call before has ended there, as launches of one stream do. Ranks begin and end it at
+different times: a rank sends nothing to another before that one has begun the same call, and so has read what the call
+before sent it. A flag has the number of the last call that set it, so no flag is set back.
+"""
+
+from __future__ import annotations
+
+from warpwright.lang import Break, Expr, Global, If, Peers, Pointer, atom, ld, loop, nctaid, st, u32
+
+__all__ = ["await_flag", "count_call", "signal_begin"]
+
+
+def signal_begin(begun: Peers[u32], call: Expr) -> None:
+    """Tell all other ranks that this one has begun ``call``: from now on they may write to its buffers."""
+    for step in loop(1, begun.ranks):
+        st(begun[(begun.rank + step) % begun.ranks] + begun.rank, call, sem="release", scope="sys")
+
+
+def await_flag(flag: Pointer[u32], value: Expr) -> None:
+    """Wait until another rank has set a flag of this rank to ``value``: its writes before that are visible."""
+    for _ in loop():
+        Break(when=ld(flag, sem="acquire", scope="sys") == value)
+
+
+def count_call(calls: Global[u32], call: Expr) -> None:
+    """The last CTA to get here stores the number of this call. ``calls`` are two counters, 0 before the first call.
+
+    Issued by one thread of each CTA, after all threads of the CTA have loaded the number of the call before.
+    """
+    last = nctaid.x - 1
+    with If(atom.inc(calls + 1, last, sem="acq_rel", scope="gpu") == last):
+        calls[0] = call
