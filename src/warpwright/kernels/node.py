@@ -2,14 +2,16 @@
 
 A call begins on a rank when the call before has ended there, as launches of one stream do. Ranks begin and end it at
 different times: a rank sends nothing to another before that one has begun the same call, and so has read what the call
-before sent it. A flag has the number of the last call that set it, so no flag is set back.
+before sent it. Calls are numbered on the GPU, so that a captured launch can be repeated: ``calls[0]`` is the number of
+the last call that has ended on this rank, which the last CTA stores, and ``calls[1]`` counts the CTAs of a call. A flag
+that holds the number of the call which set it is never set back.
 """
 
 from __future__ import annotations
 
-from warpwright.lang import Break, Expr, Global, If, Peers, Pointer, atom, ld, loop, nctaid, st, u32
+from warpwright.lang import Break, Expr, Global, Peers, Pointer, atom, ld, loop, nctaid, st, u32
 
-__all__ = ["await_flag", "count_call", "signal_begin"]
+__all__ = ["await_flag", "is_last", "signal_begin"]
 
 
 def signal_begin(begun: Peers[u32], call: Expr) -> None:
@@ -24,11 +26,10 @@ def await_flag(flag: Pointer[u32], value: Expr) -> None:
         Break(when=ld(flag, sem="acquire", scope="sys") == value)
 
 
-def count_call(calls: Global[u32], call: Expr) -> None:
-    """The last CTA to get here stores the number of this call. ``calls`` are two counters, 0 before the first call.
+def is_last(calls: Global[u32]) -> Expr:
+    """Whether this CTA is the last one to get here (pred): all CTAs have ended what they do before it.
 
-    Issued by one thread of each CTA, after all threads of the CTA have loaded the number of the call before.
+    Issued by one thread of each CTA, once.
     """
     last = nctaid.x - 1
-    with If(atom.inc(calls + 1, last, sem="acq_rel", scope="gpu") == last):
-        calls[0] = call
+    return atom.inc(calls + 1, last, sem="acq_rel", scope="gpu") == last

@@ -11,11 +11,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from warpwright.kernels.gemm.sm90.configs import CONFIGS, STORES, STRIP, Config
-from warpwright.kernels.gemm.sm90.kernel import REGISTERS, load_part, mainloop, operand_ring, store_strip, unchanged
+from warpwright.kernels.gemm.sm90.kernel import (
+    REGISTERS,
+    grouped_tile,
+    load_part,
+    mainloop,
+    operand_ring,
+    store_strip,
+    unchanged,
+)
+from warpwright.kernels.node import await_flag, is_last, signal_begin
 from warpwright.kernels.tiles import ROW_BYTES, WARP_ROWS, WARPS, atom
 from warpwright.lang import (
-    Break,
     Expr,
+    Global,
     If,
     Peers,
     bar,
@@ -25,7 +34,6 @@ from warpwright.lang import (
     f32,
     fence,
     kernel,
-    ld,
     loop,
     mbarrier,
     nctaid,
@@ -51,6 +59,8 @@ def all_gather_gemm(
     a: tma.Map[Scalar],
     gathered: tma.PeerMaps[Scalar],
     arrived: Peers[u32],
+    begun: Peers[u32],
+    calls: Global[u32],
     b: tma.Map[Scalar],
     d: tma.Map[Scalar],
     tiles_m: u32,
@@ -61,12 +71,13 @@ def all_gather_gemm(
     dtype: type[Scalar] = bf16,
 ) -> None:
     """``a``: the rows of this rank, a multiple of the tile's; ``tiles_m`` of a rank. ``gathered``: on every rank room
-    for the rows of all. ``arrived``: on every rank a counter for each row of tiles of each rank, 0 at the start; before
-    the next call with the same buffers all ranks end this one, and the counters are set back.
+    for the rows of all. ``arrived``: on every rank a counter for each row of tiles of each rank; ``begun``: on every
+    rank a flag for each rank; ``calls``: two counters of this rank. All are 0 before the first call; then no call needs
+    a change of them (see `node`). All CTAs of a rank run at once.
 
     role      warps  moves                                      waits for               signals
     load      0      A of this rank or gathered, B -> ring      ring.empty, arrived     ring.full
-    send      1      A of this rank -> tile -> all other ranks  sent                    sent, arrived
+    send      1      A of this rank -> tile -> all other ranks  begun, sent             begun, sent, arrived
     multiply  4-     ring -> registers -> blocks of D -> D      ring.full, own block    ring.empty
     """
     (tile_m, tile_n), consumers, k_columns = config.tile, config.consumers, atom(dtype) * config.depth
@@ -74,7 +85,7 @@ def all_gather_gemm(
     ring = operand_ring(config, consumers, ("k", "k"), (dtype, dtype))
     blocks = smem.tile(dtype, (consumers * WARPS * STORES * WARP_ROWS, ROW_BYTES // dtype.nbytes), swizzle=128)
     tile, sent = smem.tile(dtype, (tile_m, k_columns), swizzle=128), mbarrier(1, name="sent")
-    rank, ranks = gathered.rank, gathered.ranks
+    rank, ranks, call = gathered.rank, gathered.ranks, calls[0] + 1
 
     @role(warp=0, elect=True)
     def init() -> None:
@@ -87,8 +98,8 @@ def all_gather_gemm(
     def output_tiles() -> Iterator[tuple[Expr, Expr, Expr]]:
         """Yields the rank of a tile's rows, its row of tiles in that rank, and its column: this rank's rows first."""
         for number in loop(ctaid.x, ranks * tiles_m * tiles_n, nctaid.x):
-            later, inside = number // (tiles_m * tiles_n), number % (tiles_m * tiles_n)
-            yield (rank + later) % ranks, inside % tiles_m, inside // tiles_m * tile_n
+            row, col = grouped_tile(number % (tiles_m * tiles_n), tiles_m, tiles_n, config.group)
+            yield (rank + number // (tiles_m * tiles_n)) % ranks, row, col * tile_n
 
     @role(warps=range(WARPS))
     def spare() -> None:
@@ -100,7 +111,7 @@ def all_gather_gemm(
         for source, row, col in output_tiles():
             own = source == rank
             with If(~own):
-                await_rows(arrived, source * tiles_m + row, tiles_k)
+                await_flag(arrived[rank] + (source * tiles_m + row), tiles_k)
             for k in loop(tiles_k):
                 slot = next(slots)
                 slot.empty.wait()
@@ -112,9 +123,18 @@ def all_gather_gemm(
                     load_part(slot.a, gathered[rank], "k", (), top, k * k_columns, slot.full)
                 load_part(slot.b, b, "k", (), col, k * k_columns, slot.full)
         slots.wait_all_empty()
+        with If(is_last(calls)):  # all CTAs have read the counters, and no rank adds to them before the next call
+            for number in loop(ranks * tiles_m):
+                arrived[rank][number] = 0
+            calls[0] = call
 
     @role(warp=1, elect=True)
     def send() -> None:
+        with If(ctaid.x == 0):
+            signal_begin(begun, call)
+        with If(ctaid.x < tiles_m * tiles_k):  # the other ranks have read what the last call sent them
+            for step in loop(1, ranks):
+                await_flag(begun[rank] + (rank + step) % ranks, call)
         for number in loop(ctaid.x, tiles_m * tiles_k, nctaid.x):
             row, k = number // tiles_k, number % tiles_k
             sent.arrive_expect_tx(tile.nbytes)
@@ -144,9 +164,3 @@ def all_gather_gemm(
                 store_strip(acc, d, blocks, warp.id - WARPS, (), top, col, stores, unchanged, config.matrices)
         with If(stores):
             tma.wait_group(0)
-
-
-def await_rows(arrived: Peers[u32], number: Expr, count: Expr) -> None:
-    """Wait until all k-blocks of a row of tiles have arrived on this rank."""
-    for _ in loop():
-        Break(when=ld(arrived[arrived.rank] + number, sem="acquire", scope="sys") == count)

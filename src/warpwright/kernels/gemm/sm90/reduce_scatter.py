@@ -27,7 +27,7 @@ from warpwright.kernels.gemm.sm90.kernel import (
     unchanged,
 )
 from warpwright.kernels.gemm.sm90.sums import add_sums, scale_sums, store_sums, sums_offset
-from warpwright.kernels.node import await_flag, count_call, signal_begin
+from warpwright.kernels.node import await_flag, is_last, signal_begin
 from warpwright.kernels.tiles import ROW_BYTES, WARP_ROWS, WARPS, atom
 from warpwright.lang import (
     Else,
@@ -157,7 +157,8 @@ def gemm_reduce_scatter(
             turn ^= 1
             with If(owner != rank):
                 st(arrived[owner] + number, call, sem="release", scope="sys")
-        count_call(calls, call)
+        with If(is_last(calls)):
+            calls[0] = call
 
     @role(warps=range(WARPS, WARPS + WARPS * consumers))
     def multiply() -> None:
