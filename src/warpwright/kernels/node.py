@@ -32,4 +32,5 @@ def is_last(calls: Global[u32]) -> Expr:
     Issued by one thread of each CTA, once.
     """
     last = nctaid.x - 1
-    return atom.inc(calls + 1, last, sem="acq_rel", scope="gpu") == last
+    ended: Expr = atom.inc(calls + 1, last, sem="acq_rel", scope="gpu") == last
+    return ended

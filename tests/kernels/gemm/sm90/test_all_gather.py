@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from tests.kernels.gemm.sm90.node_helpers import check_text, counters, filled, random_arrays, weaken
+from tests.kernels.gemm.sm90.node_helpers import Gather, check_text, random_arrays, weaken
 from warpwright.kernels.gemm.sm90.all_gather import ALONE, all_gather_gemm
-from warpwright.kernels.gemm.sm90.configs import Config
 from warpwright.lang import Global, Peers, bar, kernel, tma, u32
 from warpwright.types import Scalar
 
@@ -20,27 +19,9 @@ SMALL = replace(ALONE, tile=(TILE_M, 128), stages=2)  # two calls fit in shared 
 HALF_ULP = 2.0**-8  # of the largest value
 
 
-class Problem:
-    """Arrays of all ranks for ``rows`` of A in each."""
-
-    def __init__(self, ranks: int, rows: int, n: int, k: int, config: Config = ALONE) -> None:
-        self.a, self.b = random_arrays(ranks, (rows, k)), random_arrays(ranks, (n, k), seed=1)
-        self.d = filled(ranks, (ranks * rows, n))
-        tiles = rows // TILE_M, -(-n // config.tile[1]), -(-k // TILE_K)
-        flags = counters(ranks, ranks * tiles[0]), counters(ranks, ranks), counters(ranks, 2)
-        arrays = self.a, filled(ranks, (ranks * rows, k)), *flags, self.b, self.d
-        self.args = [*map(ww.PerRank, arrays), *tiles]
-
-    def error(self) -> float:
-        """Returns the largest error of D, as a share of the largest result."""
-        whole = np.concatenate(self.a).astype(np.float64)
-        expected = np.array([whole @ b.astype(np.float64).T for b in self.b])
-        return float(np.abs(np.array(self.d).astype(np.float64) - expected).max() / np.abs(expected).max())
-
-
 @pytest.mark.parametrize(("ranks", "ctas"), [(2, 3), (4, 2)])
 def test_every_rank_multiplies_the_rows_of_all_call_after_call(ranks: int, ctas: int) -> None:
-    problem = Problem(ranks, 2 * TILE_M, 256 - 40, 2 * TILE_K + 24)
+    problem = Gather(ranks, 2 * TILE_M, 256 - 40, 2 * TILE_K + 24)
     for call in range(2):
         for a, d in zip(problem.a, problem.d, strict=True):
             a[...] = random_arrays(1, a.shape, seed=call)[0]
@@ -51,7 +32,7 @@ def test_every_rank_multiplies_the_rows_of_all_call_after_call(ranks: int, ctas:
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_the_checks_find_nothing(ranks: int) -> None:
-    verdict = ww.check(all_gather_gemm, 2, args=Problem(ranks, TILE_M, 512, 2 * TILE_K).args, device=f"h200x{ranks}")
+    verdict = ww.check(all_gather_gemm, 2, args=Gather(ranks, TILE_M, 512, 2 * TILE_K).args, device=f"h200x{ranks}")
     assert verdict.kind == "clean", str(verdict)
 
 
@@ -67,7 +48,7 @@ def two_calls(
 
 
 def test_a_call_after_another_is_clean() -> None:
-    verdict = ww.check(two_calls, 1, args=Problem(3, TILE_M, 128, TILE_K, SMALL).args, device="h200x3")
+    verdict = ww.check(two_calls, 1, args=Gather(3, TILE_M, 128, TILE_K, SMALL).args, device="h200x3")
     assert not verdict.findings, str(verdict)
 
 
@@ -96,6 +77,6 @@ EDITS: dict[str, tuple[int, int, tuple[str, str]]] = {
 def test_a_synchronisation_that_is_missing_is_found(name: str) -> None:
     number, each, edit = EDITS[name]
     traced: Any = two_calls.trace()
-    args = Problem(2, TILE_M, 128, TILE_K, SMALL).args
+    args = Gather(2, TILE_M, 128, TILE_K, SMALL).args
     verdict = check_text(traced, weaken(traced.ptx, edit, number, each), 1, args, "h200x2")
     assert {"peer-race", "deadlock"} & {finding.rule.id for finding in verdict.findings}, str(verdict)

@@ -3,59 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import warpwright as ww
-from tests.kernels.gemm.sm90.node_helpers import BF16, check_text, counters, filled, random_arrays, weaken
-from warpwright.kernels.gemm.sm90.configs import CONFIGS, Config
+from tests.kernels.gemm.sm90.node_helpers import BF16, FP8, Reduce, check_text, random_arrays, weaken
+from warpwright.kernels.gemm.sm90.configs import CONFIGS
 from warpwright.kernels.gemm.sm90.reduce_scatter import ALONE, gemm_reduce_scatter
 from warpwright.lang import Global, Peers, bar, bf16, e4m3, f16, f32, kernel, tma, u32, u64
 from warpwright.types import Scalar
 
 SMALL = replace(ALONE, tile=(128, 128), stages=2)  # two calls fit in shared memory
 BF16_ERROR, F16_ERROR = 2.0**-8, 2.0**-11
-FP8 = np.dtype(ml_dtypes.float8_e4m3fn)
-
-
-class Problem:
-    """Arrays of all ranks for ``rows`` of D in each; ``error``: of a partial sum's rounding."""
-
-    def __init__(
-        self,
-        ranks: int,
-        rows: int,
-        n: int,
-        k: int,
-        config: Config = ALONE,
-        dtype: Any = BF16,
-        partial: Any = np.float32,
-    ) -> None:
-        (tile_m, tile_n), depth = config.tile, config.depth * 128 // np.dtype(dtype).itemsize
-        tiles = -(-rows // tile_m), -(-n // tile_n), -(-k // depth)
-        entries = (ranks - 1) * tiles[0] * tiles[1]
-        self.a = random_arrays(ranks, (ranks, rows, k), dtype)
-        self.b = random_arrays(ranks, (n, k), dtype)
-        self.d = filled(ranks, (rows, n), BF16 if np.dtype(dtype) == FP8 else dtype)
-        partials = filled(ranks, (entries, tile_m * tile_n), partial)
-        flags = counters(ranks, entries), counters(ranks, ranks), counters(ranks, 2)
-        self.args = [*map(ww.PerRank, (self.a, self.b, self.d, partials, *flags)), *tiles, 0, 0, 1.0]
-
-    def sums(self) -> NDArray[np.float64]:
-        """Returns the sums of each rank, (ranks, owners, rows, N)."""
-        parts = [a.astype(np.float64) @ b.astype(np.float64).T for a, b in zip(self.a, self.b, strict=True)]
-        return np.array(parts)
-
-    def errors(self, sums: NDArray[np.float64], d_error: float, partial_error: float) -> float:
-        """Returns the largest error of D, as a share of its bound: the roundings of D and of the partial sums."""
-        expected = sums.sum(axis=0)
-        accumulated = 2.0**-14 * np.abs(sums).max()
-        bound = d_error * np.abs(expected) + partial_error * np.abs(sums).sum(axis=0) + accumulated
-        return float((np.abs(np.array(self.d).astype(np.float64) - expected) / bound).max())
 
 
 CASES = {
@@ -68,7 +28,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_every_rank_has_the_sums_of_its_rows_call_after_call(name: str) -> None:
     ranks, ctas, options, dtype, partial, d_error, partial_error = CASES[name]
-    problem = Problem(ranks, 128 + 24, 256 + 40, 64 + 24, dtype=dtype, partial=partial)
+    problem = Reduce(ranks, 128 + 24, 256 + 40, 64 + 24, dtype=dtype, partial=partial)
     for call in range(2):
         for a, d in zip(problem.a, problem.d, strict=True):
             a[...] = random_arrays(1, a.shape, dtype, seed=call)[0]
@@ -78,14 +38,14 @@ def test_every_rank_has_the_sums_of_its_rows_call_after_call(name: str) -> None:
 
 
 def test_eight_ranks() -> None:
-    problem = Problem(8, 128, 128, 64, SMALL)
+    problem = Reduce(8, 128, 128, 64, SMALL)
     ww.launch(gemm_reduce_scatter.configure(config=SMALL), 1, args=problem.args, device="h200x8")
     assert problem.errors(problem.sums(), BF16_ERROR, 0.0) <= 1.0
 
 
 def test_fp8_sums_have_the_scales_of_their_rank() -> None:
     config = replace(CONFIGS["fp8 128x256"], share=(1, 1))
-    problem = Problem(2, 128, 256, 256, config, FP8)
+    problem = Reduce(2, 128, 256, 256, config, FP8)
     scales = [np.array([factor], np.float32) for factor in (0.5, 3.0)], [np.array([0.25], np.float32)] * 2
     problem.args[-3:] = *map(ww.PerRank, scales), 2.0
     ww.launch(gemm_reduce_scatter.configure(config=config, dtype=e4m3), 1, args=problem.args, device="h200x2")
@@ -95,7 +55,7 @@ def test_fp8_sums_have_the_scales_of_their_rank() -> None:
 
 def test_sums_are_added_in_the_order_of_ranks_downward() -> None:
     """One product a sum is not zero, so the sums of a rank are exact, and their order decides the result."""
-    problem, parts = Problem(4, 128, 128, 64, SMALL, partial=np.float32), (2.0**24, 1.0, -(2.0**24), 3.0)
+    problem, parts = Reduce(4, 128, 128, 64, SMALL, partial=np.float32), (2.0**24, 1.0, -(2.0**24), 3.0)
     for a, b, part in zip(problem.a, problem.b, parts, strict=True):
         a[...], b[...] = 0, 0
         a[..., 0], b[..., 0] = part, 1
@@ -109,7 +69,7 @@ def test_sums_are_added_in_the_order_of_ranks_downward() -> None:
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_the_checks_find_nothing(ranks: int) -> None:
-    problem = Problem(ranks, 256, 128, 128, SMALL)
+    problem = Reduce(ranks, 256, 128, 128, SMALL)
     verdict = ww.check(gemm_reduce_scatter.configure(config=SMALL), 2, args=problem.args, device=f"h200x{ranks}")
     assert verdict.kind == "clean", str(verdict)
 
@@ -130,7 +90,7 @@ def two_calls(
 
 
 def test_a_call_after_another_is_clean() -> None:
-    verdict = ww.check(two_calls, 1, args=Problem(3, 128, 128, 64, SMALL).args, device="h200x3")
+    verdict = ww.check(two_calls, 1, args=Reduce(3, 128, 128, 64, SMALL).args, device="h200x3")
     assert not verdict.findings, str(verdict)
 
 
@@ -150,5 +110,5 @@ EDITS = {
 def test_a_weaker_flag_is_found(name: str, flag: str) -> None:
     traced = two_calls.trace()
     text = weaken(traced.ptx, EDITS[name], FLAGS.index(flag), len(FLAGS))
-    verdict = check_text(traced, text, 1, Problem(2, 128, 128, 64, SMALL).args, "h200x2")
+    verdict = check_text(traced, text, 1, Reduce(2, 128, 128, 64, SMALL).args, "h200x2")
     assert {"peer-race", "deadlock"} & {finding.rule.id for finding in verdict.findings}, str(verdict)

@@ -357,7 +357,7 @@ def multiply_block(sums: list[Fragment], slot: Any, first: Any, more: Expr, majo
 
 def store_strip(
     acc: Fragment,
-    d: tma.Map[Scalar],
+    d: tma.Map[Scalar] | tma.PeerMaps[Scalar],
     blocks: Tile,
     own: Expr,
     matrix: tuple[Expr, ...],
@@ -384,8 +384,18 @@ def store_strip(
         fence.proxy_async()
         warp.sync()
         with If(stores):
-            tma.store(d[(*matrix, row + own % WARPS * WARP_ROWS, col + left)], block)
+            for each in maps(d):
+                tma.store(each[(*matrix, row + own % WARPS * WARP_ROWS, col + left)], block)
             tma.commit_group()
+
+
+def maps(d: tma.Map[Scalar] | tma.PeerMaps[Scalar]) -> Iterator[tma.Map[Scalar]]:
+    """Yields the tensor map of D, or those of all ranks, this rank's last."""
+    if isinstance(d, tma.PeerMaps):
+        for step in loop(1, d.ranks + 1):
+            yield d[(d.rank + step) % d.ranks]
+    else:
+        yield d
 
 
 def unchanged(sums: list[Any], column: Any) -> list[Any]:

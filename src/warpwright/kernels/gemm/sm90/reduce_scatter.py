@@ -59,7 +59,7 @@ from warpwright.lang import (
 )
 from warpwright.types import Scalar
 
-__all__ = ["ALONE", "gemm_reduce_scatter"]
+__all__ = ["ALONE", "gemm_reduce_scatter", "sum_over_ranks"]
 
 ALONE = CONFIGS["128x256 alone"]
 
@@ -86,8 +86,8 @@ def gemm_reduce_scatter(
     partial: type[Scalar] = f32,
 ) -> None:
     """``a``: (ranks, rows, K of this rank), the rows of D by their owners; ``b``: (N, K of this rank); ``d``: (rows, N)
-    of this rank, in ``out``. ``tiles_m``, ``tiles_n``: the tiles of ``d``. In FP8 a rank multiplies its
-    sums by ``alpha`` and the factors (float32) at its addresses ``scale_a`` and ``scale_b``, or 0.
+    of this rank, in ``out``. ``tiles_m``, ``tiles_n``: the tiles of (rows, N). In FP8 a rank multiplies its sums by
+    ``alpha`` and the factors (float32) at its addresses ``scale_a`` and ``scale_b``, or 0.
 
     On every rank ``partials`` has (ranks - 1) · tiles_m · tiles_n entries of a tile's elements in ``partial``, float32
     or a 16-bit type; ``arrived`` a flag for each entry; ``begun`` a flag for each rank. ``calls`` are two counters of
@@ -100,6 +100,31 @@ def gemm_reduce_scatter(
     multiply  4-     ring -> registers -> entry of the owner          ring.full, granted    ring.empty, used
                      ring -> registers + entries -> blocks of D -> D  ring.full, granted    ring.empty, used
     """
+    sum_over_ranks(
+        a, b, d, partials, arrived, begun, calls, None, (tiles_m, tiles_n, tiles_k), (alpha, scale_a, scale_b),
+        config=config, dtype=dtype, out=out, partial=partial,
+    )  # fmt: skip
+
+
+def sum_over_ranks(
+    a: tma.Map[Scalar],
+    b: tma.Map[Scalar],
+    d: tma.Map[Scalar] | tma.PeerMaps[Scalar],
+    partials: Peers[Scalar],
+    arrived: Peers[u32],
+    begun: Peers[u32],
+    calls: Global[u32],
+    stored: Peers[u32] | None,
+    counts: tuple[Expr, Expr, Expr],
+    factors: tuple[Expr, Expr, Expr],
+    *,
+    config: Config,
+    dtype: type[Scalar],
+    out: type[Scalar],
+    partial: type[Scalar],
+) -> None:
+    """The roles of `gemm_reduce_scatter` and, with ``stored``, of `gemm_all_reduce`."""
+    tiles_m, tiles_n, tiles_k = counts
     (tile_m, tile_n), consumers, k_columns = config.tile, config.consumers, atom(dtype) * config.depth
     strips = tile_m // STRIP // consumers
     ring = operand_ring(config, consumers, ("k", "k"), (dtype, dtype))
@@ -157,6 +182,15 @@ def gemm_reduce_scatter(
             turn ^= 1
             with If(owner != rank):
                 st(arrived[owner] + number, call, sem="release", scope="sys")
+            if stored is not None:
+                with If(owner == rank):
+                    for step in loop(1, ranks):
+                        tile = stored[(rank + step) % ranks] + (rank * tiles + number % tiles)
+                        st(tile, call, sem="release", scope="sys")
+        if stored is not None:
+            for number in loop(ctaid.x, (ranks - 1) * tiles, nctaid.x):
+                owner = (rank + 1 + number // tiles) % ranks
+                await_flag(stored[rank] + (owner * tiles + number % tiles), call)
         with If(is_last(calls)):
             calls[0] = call
 
@@ -167,7 +201,7 @@ def gemm_reduce_scatter(
         sums = [wgmma.accumulator(f32, (STRIP, tile_n)) for _ in range(strips)]
         slots, completed, one = ring.consumer(), ring.consumer(), elect_one()
         leads = one & (warp.id % WARPS == 0)
-        scale = factor(alpha, scale_a, scale_b) if config.promoted else None
+        scale = factor(*factors) if config.promoted else None
 
         def entry(number: Expr, i: int) -> Any:
             """Offset of this thread's sums of strip ``i`` in entry ``number`` of the partial sums."""
@@ -193,12 +227,14 @@ def gemm_reduce_scatter(
                 for other in loop(number % tiles, number, tiles):
                     for i, acc in enumerate(sums):
                         add_sums(acc, partials[rank].cast(partial) + entry(other, i))
+                for i, acc in enumerate(sums):
+                    top, at = row + (first + i) * STRIP, () if stored is None else (owner,)
+                    store_strip(acc, d, blocks, warp.id - WARPS, at, top, col, one, unchanged, config.matrices)
+                if stored is not None:
+                    with If(one):
+                        tma.wait_group(0)  # the stores have arrived on all ranks
             warp.sync()
             with If(one):
                 used.arrive()
-            with If(owner == rank):
-                for i, acc in enumerate(sums):
-                    top = row + (first + i) * STRIP
-                    store_strip(acc, d, blocks, warp.id - WARPS, (), top, col, one, unchanged, config.matrices)
         with If(one):
             tma.wait_group(0, read=True)
