@@ -69,6 +69,7 @@ def workspaces(ranks: int, nbytes: int) -> list[HostWorkspace]:
     for each in found:
         each.pointers = tuple(other.data.data_ptr() for other in found)
         each.flags = tuple(other.words.data_ptr() for other in found)
+        each.begun, each.calls = each.flags, 0
     return found
 
 

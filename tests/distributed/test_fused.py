@@ -12,7 +12,8 @@ import torch
 from tests.distributed.host_workspace import HostWorkspace, workspaces
 from warpwright import cuda
 from warpwright.cuda.function import layout
-from warpwright.distributed.gather import Fused, chunk_rows
+from warpwright.distributed import gather, scatter
+from warpwright.distributed.gather import chunk_rows
 from warpwright.distributed.problem import Problem
 from warpwright.kernels.gemm.sm90 import CONFIGS
 from warpwright.kernels.gemm.sm90.all_gather import SENDING
@@ -29,7 +30,7 @@ def encode(tensor: TensorMap, pointer: int) -> bytes:
 
 
 def bound(
-    monkeypatch: pytest.MonkeyPatch, shared: HostWorkspace, problem: Problem, config: Any, send: bool
+    monkeypatch: pytest.MonkeyPatch, shared: HostWorkspace, problem: Problem, config: Any, send: bool = False
 ) -> dict[str, Any]:
     """Returns grid and arguments of a launch on a fake GPU, by name."""
     found: dict[str, Any] = {}
@@ -46,7 +47,10 @@ def bound(
     monkeypatch.setattr(cuda, "encode", encode)
     shared.gpu.function = function
     steps = (1, problem.k) if problem.majors[0] == "k" else (problem.columns[0], 1)
-    Fused(shared, problem, config, send).launch(0, X, WEIGHT, steps, OUT, 7)
+    if problem.operation == "all_gather_matmul":
+        gather.Fused(shared, problem, config, send).launch(0, X, WEIGHT, steps, OUT, 7)
+    else:
+        scatter.Fused(shared, problem, config).launch(X, WEIGHT, steps[1], OUT, 7)
     return found
 
 
@@ -76,6 +80,21 @@ def test_a_kernel_that_sends_has_a_flag_for_each_row_of_tiles(monkeypatch: pytes
     problem = Problem("all_gather_matmul", 2, 4096, 8192, (5120,), ("k",), torch.float16)
     found = bound(monkeypatch, workspaces(2, 1024)[0], problem, SENDING, True)
     assert (found["chunk"], found["group"], found["grid"]) == (1, 8, (128, 1, 1))
+
+
+def test_a_kernel_that_scatters_has_an_entry_for_each_tile_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem("matmul_reduce_scatter", 4, 1000, 512, (520,), ("k",), torch.bfloat16)
+    shared = workspaces(4, 1024)[2]
+    found = bound(monkeypatch, shared, problem, CONFIGS["128x256 alone"])
+    assert struct.unpack_from("<6Q", found["a"]) == (X, 512, 1000, 4, 1024, 1024 * 1000)
+    assert struct.unpack_from("<4Q", found["b"]) == (WEIGHT, 512, 520, 1024)
+    assert struct.unpack_from("<4Q", found["d"]) == (OUT, 520, 1000, 1040)
+    assert struct.unpack_from("<4Q", found["partials"]) == shared.pointers
+    assert struct.unpack_from("<2I", found["arrived"], 64) == (2, 4)
+    assert [found[name] for name in ("tiles_m", "tiles_n", "tiles_k", "alpha")] == [8, 3, 8, 1.0]
+    assert found["grid"] == (96, 1, 1)
+    assert scatter.entries_of(CONFIGS["128x256 alone"], problem) == 72
+    assert scatter.partial_bytes(CONFIGS["128x256 alone"], problem) == 72 * 128 * 256 * 2
 
 
 def test_chunks_are_whole_tiles() -> None:

@@ -28,4 +28,11 @@ def choose(problem: Problem, arch: str) -> str:
         ratios = problem.ranks * problem.rows / fact.m, n / fact.n, problem.k / fact.k, problem.ranks / fact.ranks
         return sum(log2(ratio) ** 2 for ratio in ratios)
 
-    return min((fact for fact in FACTS if fact.operation == problem.operation), key=distance).engine
+    return min(
+        (fact for fact in FACTS if fact.operation == problem.operation and takes(fact.engine, problem)), key=distance
+    ).engine
+
+
+def takes(engine: str, problem: Problem) -> bool:
+    """Returns whether an engine takes a problem: the kernel of reduce-scatter reads weights that are dense along K."""
+    return not engine.startswith("kernel") or problem.majors == ("k",)

@@ -6,7 +6,7 @@ each rank: (ranks, rows, N).
 in turn    NCCL's all-gather, then a matmul
 parts      copy engines send the rows; a matmul of this rank's rows, then one for those of each other rank
 copies …   copy engines send the rows; one kernel multiplies this rank's rows first, the others as they arrive
-sends …    one kernel, which also sends the rows, by TMA
+sends …    the kernel also sends the rows, by TMA; of several weights with the first
 """
 
 from __future__ import annotations
@@ -14,20 +14,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-import ml_dtypes
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from warpwright import cuda, types
-from warpwright.arrays.device import DeviceArray, dense_strides
+from warpwright.distributed.launches import DTYPES, dense_map, launch_at, strided_map
 from warpwright.distributed.problem import Problem
-from warpwright.distributed.workspace import Workspace, function_of
-from warpwright.kernels.gemm.sm90 import CONFIGS, L2_PROMOTION, Config
+from warpwright.distributed.workspace import Workspace
+from warpwright.kernels.gemm.sm90 import CONFIGS, Config
 from warpwright.kernels.gemm.sm90.all_gather import SENDING, kernel_of, plan_gather
+from warpwright.lang.trace import Traced
 from warpwright.layout.peers import pack_peers
-from warpwright.layout.tensor_map import TensorMap
 from warpwright.ops.matmul import call as operator
 
 __all__ = ["ENGINES", "multiply"]
@@ -35,7 +33,6 @@ __all__ = ["ENGINES", "multiply"]
 CHUNKS = 4  # of a rank's rows, each with a flag, at most
 CHUNK_BYTES = 4 << 20  # at least, of a chunk of several
 KEPT_LAUNCHES = 256
-DTYPES = {torch.bfloat16: np.dtype(ml_dtypes.bfloat16), torch.float16: np.dtype(np.float16)}
 Engine = Callable[[Workspace, Problem, Tensor, list[Tensor], list[Tensor]], None]
 
 
@@ -83,19 +80,29 @@ def send_by_copies(shared: Workspace, problem: Problem, x: Tensor, chunk: int, s
 
 def gather_parts(shared: Workspace, problem: Problem, x: Tensor, weights: list[Tensor], outs: list[Tensor]) -> None:
     stream = shared.stream()
-    chunk = problem.rows
-    shared.reserve(problem.ranks * problem.rows * problem.k * x.itemsize)
+    shared.reserve(problem.ranks * problem.rows * row_bytes(problem))
     shared.start(shared.digest(problem), problem.ranks, stream)
     shared.order(stream, shared.sends, 0)
-    send_by_copies(shared, problem, x, chunk, 1, 1)
-    gathered = shared.view(0, (problem.ranks, problem.rows, problem.k), problem.dtype)
-    for step in range(problem.ranks):
-        source = (shared.rank + step) % problem.ranks
-        if step:
-            shared.wait(source, 1, stream)
-        for weight, out in zip(weights, outs, strict=True):
-            multiply(gathered[source] if step else x, weight, out[source])
+    send_by_copies(shared, problem, x, problem.rows, 1, 1)
+    for weight, out in zip(weights, outs, strict=True):
+        multiply(x, weight, out[shared.rank])
+    for source in others(shared):
+        shared.wait(source, 1, stream)
+    multiply_others(shared, problem, weights, outs)
     shared.order(shared.sends, stream, 1)
+
+
+def others(shared: Workspace) -> list[int]:
+    """Returns the other ranks in the order in which their rows arrive."""
+    return [(shared.rank + step) % shared.ranks for step in range(1, shared.ranks)]
+
+
+def multiply_others(shared: Workspace, problem: Problem, weights: list[Tensor], outs: list[Tensor]) -> None:
+    """Multiply the rows of all other ranks, which have arrived."""
+    gathered = shared.view(0, (problem.ranks, problem.rows, problem.k), problem.dtype)
+    for source in others(shared):
+        for weight, out in zip(weights, outs, strict=True):
+            multiply(gathered[source], weight, out[source])
 
 
 def gather_fused(
@@ -108,7 +115,7 @@ def gather_fused(
     outs: list[Tensor],
 ) -> None:
     stream = shared.stream()
-    shared.reserve(problem.ranks * problem.rows * problem.k * x.itemsize)
+    shared.reserve(problem.ranks * problem.rows * row_bytes(problem))
     make = functools.partial(Fused, shared, problem, config, send)
     fused: Fused = shared.remember((problem, config, send), make)
     shared.start(shared.digest(problem), problem.ranks * fused.tiles_m, stream)
@@ -116,16 +123,18 @@ def gather_fused(
         shared.order(stream, shared.sends, 0)
         send_by_copies(shared, problem, x, fused.chunk * config.tile[0], fused.tiles_m, fused.tiles_k)
     for number, (weight, out) in enumerate(zip(weights, outs, strict=True)):
-        fused.launch(number, x.data_ptr(), weight.data_ptr(), weight.stride(), out.data_ptr(), stream)()
+        if send and number:
+            multiply(x, weight, out[shared.rank])
+        else:
+            fused.launch(number, x.data_ptr(), weight.data_ptr(), weight.stride(), out.data_ptr(), stream)()
+    if send and len(weights) > 1:
+        multiply_others(shared, problem, weights[1:], outs[1:])
     if not send:
         shared.order(shared.sends, stream, 1)
 
 
 class Fused:
-    """The kernel of all-gather and GEMM for a problem, one launch for each weight; `launch` lacks only addresses.
-
-    Of several weights the first launch sends the rows.
-    """
+    """The kernel of all-gather and GEMM for a problem, one launch for each weight; `launch` lacks only addresses."""
 
     def __init__(self, shared: Workspace, problem: Problem, config: Config, send: bool) -> None:
         self.shared, self.problem, self.config, self.send = shared, problem, config, send
@@ -138,35 +147,30 @@ class Fused:
     def _bind(self, number: int, x: int, weight: int, steps: tuple[int, int], out: int, stream: int) -> cuda.Launch:
         problem, shared, (grid, tiles, group) = self.problem, self.shared, self.plans[number]
         rows, k, n, major = problem.rows, problem.k, problem.columns[number], problem.majors[number]
-        dtype = DTYPES[problem.dtype]
-        kernel = kernel_of(self.config, self.send and number == 0)
-        function, traced = function_of(shared.gpu, kernel, major=major, dtype=types.of_dtype(dtype))
-
-        def encode(name: str, pointer: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> bytes:
-            use, array = traced.maps[name], DeviceArray(pointer, shape, strides, dtype, None, None)
-            return cuda.encode(TensorMap(array, use.box, swizzle=use.swizzle, l2_promotion=L2_PROMOTION), pointer)
-
-        def dense(name: str, pointer: int, *shape: int) -> bytes:
-            return encode(name, pointer, shape, dense_strides(shape, dtype.itemsize))
-
-        def gathered() -> bytes:
-            maps = [dense("gathered", pointer, problem.ranks, rows, k) for pointer in shared.pointers]
-            return pack_peers(maps, shared.rank)
-
-        far = steps[1 if major == "k" else 0] * dtype.itemsize
+        dtype, kernel = DTYPES[problem.dtype], kernel_of(self.config, self.send)
+        config = {"major": major, "dtype": types.of_dtype(dtype)}
+        traced, far = kernel.trace(**config), steps[1 if major == "k" else 0] * dtype.itemsize
+        extents = (n, k) if major == "k" else (k, n)
         values = {
-            "a": dense("a", x, rows, k),
-            "gathered": shared.remember((problem, traced.maps["gathered"].box), gathered),
+            "a": dense_map(traced, "a", x, (rows, k), dtype),
+            "gathered": shared.remember((problem, self.config, self.send, "maps"), lambda: self._gathered(traced)),
             "arrived": shared.block(shared.flags),
-            "b": encode("b", weight, (n, k) if major == "k" else (k, n), (far, dtype.itemsize)),
-            "d": dense("d", out, problem.ranks, rows, n),
-            "tiles_m": tiles[0],
-            "tiles_n": tiles[1],
-            "tiles_k": tiles[2],
+            "begun": shared.block(shared.begun),
+            "calls": shared.calls,
+            "b": strided_map(traced, "b", weight, extents, (far, dtype.itemsize), dtype),
+            "d": dense_map(traced, "d", out, (problem.ranks, rows, n), dtype),
             "chunk": self.chunk,
             "group": group,
+            **dict(zip(("tiles_m", "tiles_n", "tiles_k"), tiles, strict=True)),
         }
-        return function.at(grid, [values[name] for name, _ in traced.params], stream)
+        return launch_at(shared.gpu, kernel, grid, values, stream, **config)
+
+    def _gathered(self, traced: Traced) -> bytes:
+        """Returns the tensor maps over the gathered rows of all ranks."""
+        problem = self.problem
+        shape, dtype = (problem.ranks, problem.rows, problem.k), DTYPES[problem.dtype]
+        maps = [dense_map(traced, "gathered", pointer, shape, dtype) for pointer in self.shared.pointers]
+        return pack_peers(maps, self.shared.rank)
 
 
 TILES = ("128x256", "128x192", "128x128")

@@ -6,10 +6,12 @@ in turn    a matmul, then NCCL's reduce-scatter
 parts      matmuls of the rows of one rank after the other; copy engines send the sums of all ranks so far to the next
            rank, whose matmul adds its own to them
 adds       matmuls of the rows of one rank after the other; copy engines send each to its rank, which adds all of them
+kernel …   one kernel: its tiles go to their ranks from the registers, and each rank adds those of others to its own
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from itertools import count
 
@@ -17,14 +19,19 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from warpwright import cuda, types
 from warpwright.distributed.gather import multiply
+from warpwright.distributed.launches import DTYPES, dense_map, launch_at, strided_map
 from warpwright.distributed.problem import Problem
 from warpwright.distributed.workspace import Workspace
+from warpwright.kernels.gemm.sm90 import CONFIGS, Config, plan_gemm
+from warpwright.kernels.gemm.sm90.reduce_scatter import gemm_reduce_scatter
 
 __all__ = ["ENGINES"]
 
 TILE_M, TILE_N = 128, 256  # of a matmul
 CHUNKS = 4  # of a rank's rows, at most
+KEPT_LAUNCHES = 256
 Engine = Callable[[Workspace, Problem, Tensor, Tensor, Tensor], None]
 
 
@@ -125,4 +132,61 @@ def scatter_adds(shared: Workspace, problem: Problem, x: Tensor, weight: Tensor,
     exchange.end()
 
 
-ENGINES: dict[str, Engine] = {"in turn": scatter_in_turn, "parts": scatter_parts, "adds": scatter_adds}
+def scatter_fused(config: Config, shared: Workspace, problem: Problem, x: Tensor, weight: Tensor, out: Tensor) -> None:
+    shared.reserve(partial_bytes(config, problem))
+    fused: Fused = shared.remember((problem, config), functools.partial(Fused, shared, problem, config))
+    stream = shared.stream()
+    shared.start(shared.digest(problem), fused.entries, stream)
+    fused.launch(x.data_ptr(), weight.data_ptr(), weight.stride(1), out.data_ptr(), stream)()
+
+
+def entries_of(config: Config, problem: Problem) -> int:
+    """Returns the number of tiles that other ranks send to a rank."""
+    tiles = -(-problem.rows // config.tile[0]) * -(-problem.columns[0] // config.tile[1])
+    return (problem.ranks - 1) * tiles
+
+
+def partial_bytes(config: Config, problem: Problem) -> int:
+    itemsize: int = problem.dtype.itemsize
+    return entries_of(config, problem) * config.tile[0] * config.tile[1] * itemsize
+
+
+class Fused:
+    """The kernel of GEMM and reduce-scatter for a problem; `launch` lacks only addresses."""
+
+    def __init__(self, shared: Workspace, problem: Problem, config: Config) -> None:
+        self.shared, self.problem, self.config = shared, problem, config
+        self.entries = entries_of(config, problem)
+        self.launch = functools.lru_cache(KEPT_LAUNCHES)(self._bind)
+
+    def _bind(self, x: int, weight: int, step: int, out: int, stream: int) -> cuda.Launch:
+        problem, shared, dtype = self.problem, self.shared, DTYPES[self.problem.dtype]
+        ranks, rows, k, n, sms = problem.ranks, problem.rows, problem.k, problem.columns[0], shared.gpu.spec.sms
+        scalar, kernel = types.of_dtype(dtype), gemm_reduce_scatter
+        config = {"config": self.config, "dtype": scalar, "out": scalar, "partial": scalar}
+        traced, found = kernel.trace(**config), plan_gemm(self.config, rows, n, k, sms=sms)
+        tiles = ranks * found.tiles[0] * found.tiles[1]
+        values = {
+            "a": dense_map(traced, "a", x, (ranks, rows, k), dtype),
+            "b": strided_map(traced, "b", weight, (n, k), (step * dtype.itemsize, dtype.itemsize), dtype),
+            "d": dense_map(traced, "d", out, (rows, n), dtype),
+            "partials": shared.block(shared.pointers),
+            "arrived": shared.block(shared.flags),
+            "begun": shared.block(shared.begun),
+            "calls": shared.calls,
+            "scale_a": 0,
+            "scale_b": 0,
+            "alpha": 1.0,
+            **dict(zip(("tiles_m", "tiles_n", "tiles_k"), found.tiles, strict=False)),
+        }
+        grid = -(-tiles // -(-tiles // sms)), 1, 1
+        return launch_at(shared.gpu, kernel, grid, values, stream, **config)
+
+
+TILES = ("128x256", "128x128")
+ENGINES: dict[str, Engine] = {
+    "in turn": scatter_in_turn,
+    "parts": scatter_parts,
+    "adds": scatter_adds,
+    **{f"kernel {tile}": functools.partial(scatter_fused, CONFIGS[f"{tile} alone"]) for tile in TILES},
+}

@@ -11,17 +11,16 @@ from torch import Tensor
 from torch.distributed import _symmetric_memory as symm_mem
 from torch.distributed import distributed_c10d as c10d
 
-from warpwright import cuda, ptx
+from warpwright import cuda
 from warpwright.cuda.driver import call, require
 from warpwright.distributed.agreement import Agreement, time_limit
+from warpwright.distributed.launches import launch_at
 from warpwright.distributed.problem import Problem
 from warpwright.errors import UsageError
 from warpwright.kernels.barrier import barrier
-from warpwright.lang import Kernel
-from warpwright.lang.trace import Traced
 from warpwright.layout.peers import ADDRESS_BYTES, RANKS, pack_peers
 
-__all__ = ["FLAGS", "Workspace", "function_of", "workspace_of"]
+__all__ = ["FLAGS", "Workspace", "workspace_of"]
 
 FLAGS = 1 << 16  # words
 MARK_BYTES = 8 * RANKS
@@ -33,8 +32,9 @@ ORDER = -1  # the event that orders calls of different streams
 class Workspace:
     """The memory, flags and streams that the ranks of ``group`` share; no other group uses them.
 
-    ``data`` is memory of this rank, ``pointers`` has the addresses of that of all ranks. A call begins with `start`,
-    a barrier: then every rank has ended its calls before, and all flags of this rank are 0.
+    ``data`` is memory of this rank, ``pointers`` has the addresses of that of all ranks, ``flags`` likewise. A call
+    begins with `start`, a barrier: then every rank has ended its calls before, and the flags of this rank are 0.
+    ``begun`` and ``calls`` are for kernels that send by themselves (`warpwright.kernels.node`).
     """
 
     def __init__(self, group: Any) -> None:
@@ -48,9 +48,11 @@ class Workspace:
         self.bound: dict[Any, Any] = {}
         self._digests: dict[Problem, int] = {}
         self.kept: list[Any] = []  # memory that captured graphs may use
-        self.control, self.marks = self._share(MARK_BYTES + FLAG_BYTES * FLAGS)
-        self.flags = tuple(pointer + MARK_BYTES for pointer in self.marks)
-        self.epoch = torch.zeros(4, dtype=torch.int32, device=self.device)
+        self.control, self.marks = self._share(MARK_BYTES + FLAG_BYTES * (RANKS + FLAGS))
+        self.begun = tuple(pointer + MARK_BYTES for pointer in self.marks)
+        self.flags = tuple(pointer + FLAG_BYTES * RANKS for pointer in self.begun)
+        self.counters = torch.zeros(8, dtype=torch.int32, device=self.device)
+        self.calls = self.counters[4:].data_ptr()
         self.data = torch.empty(0, dtype=torch.uint8, device=self.device)
         self.pointers: tuple[int, ...] = ()
         self.streams = [torch.cuda.Stream(self.device) for _ in range(2)]
@@ -113,16 +115,15 @@ class Workspace:
         self._barrier(digest, flags, stream)()
 
     def _bind_barrier(self, digest: int, flags: int, stream: int) -> cuda.Launch:
-        function, _ = function_of(self.gpu, barrier)
         values = {
             "marks": self.block(self.marks),
-            "epoch": self.epoch.data_ptr(),
+            "epoch": self.counters.data_ptr(),
             "counters": self.flags[self.rank],
             "count": flags,
             "digest": digest,
             "limit_ns": int(time_limit() * 1e9),
         }
-        return function.at((1, 1, 1), list(values.values()), stream)
+        return launch_at(self.gpu, barrier, (1, 1, 1), values, stream)
 
     @staticmethod
     def stream() -> int:
@@ -159,13 +160,6 @@ class Workspace:
         if found is None:
             found = self.bound[key] = make()
         return found
-
-
-def function_of(gpu: cuda.Device, kernel: Kernel, **config: Any) -> tuple[cuda.Function, Traced]:
-    """Returns a kernel of a configuration on a GPU, and its trace."""
-    traced = kernel.trace(**config)
-    module = ptx.load_once(traced.ptx)
-    return gpu.function(module, traced.entry, traced.threads, traced.cluster, traced.smem_bytes), traced
 
 
 _LAST_STREAMS: dict[int, int] = {}  # of each GPU, the stream of the last call

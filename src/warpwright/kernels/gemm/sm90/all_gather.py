@@ -11,7 +11,6 @@ import builtins
 import functools
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from warpwright.kernels.gemm.sm90.configs import CONFIGS, STORES, STRIP, Config
 from warpwright.kernels.gemm.sm90.kernel import (
@@ -25,21 +24,23 @@ from warpwright.kernels.gemm.sm90.kernel import (
     rasterize,
     signal_target,
     store_strip,
+    unchanged,
 )
 from warpwright.kernels.gemm.sm90.plan import plan_gemm
+from warpwright.kernels.node import await_flag, is_last, signal_begin
 from warpwright.kernels.tiles import ROW_BYTES, WARP_ROWS, WARPS, atom
 from warpwright.lang import (
-    Break,
     Expr,
+    Global,
     If,
     Kernel,
     Peers,
+    bar,
     bf16,
     ctaid,
     elect_one,
     f32,
     kernel,
-    ld,
     loop,
     mbarrier,
     min,
@@ -66,6 +67,8 @@ def all_gather_gemm(
     a: tma.Map[Scalar],
     gathered: tma.PeerMaps[Scalar],
     arrived: Peers[u32],
+    begun: Peers[u32],
+    calls: Global[u32],
     b: tma.Map[Scalar],
     d: tma.Map[Scalar],
     tiles_m: u32,
@@ -80,24 +83,26 @@ def all_gather_gemm(
     dtype: type[Scalar] = bf16,
 ) -> None:
     """``a``: the rows of this rank; ``tiles_m`` of a rank. ``gathered``: on every rank room for the rows of all, a
-    matrix for each rank; ``d`` likewise. ``arrived``: on every rank ``tiles_m`` flags for each rank, 0 at the start;
-    flag i counts the k-blocks of rows of tiles i · ``chunk`` and later. Before the next call with the same buffers all
-    ranks end this one, and the flags are set back.
+    matrix for each rank; ``d`` likewise. ``arrived``: on every rank ``tiles_m`` flags for each rank; flag i counts the
+    k-blocks of rows of tiles i · ``chunk`` and later. ``begun``: on every rank a flag for each rank; ``calls``: two
+    counters of this rank. All are 0 before the first call; then no call needs a change of them (see `node`). All CTAs
+    of a rank run at once.
 
     Without ``send`` copy engines write ``gathered`` on every other rank, and ``tiles_k`` into the flag of a chunk after
-    its rows. With it ``chunk`` is 1. ``group`` rows of clusters are walked together; they divide the rows of a rank, so
+    its rows; the host sets the flags back after the call, and lets no copy begin before; ``begun`` and ``calls`` are
+    not used. With it ``chunk`` is 1. ``group`` rows of clusters are walked together; they divide the rows of a rank, so
     that its own come first. ``major``: of B in memory.
 
     role      warps  moves                                      waits for               signals
     load      0      A of this rank or gathered, B -> ring      ring.empty, arrived     ring.full
-    send      1      A of this rank -> tile -> all other ranks  sent                    sent, arrived
+    send      1      A of this rank -> tile -> all other ranks  begun, sent             begun, sent, arrived
     multiply  4-     ring -> registers -> blocks of D -> D      ring.full, own block    ring.empty
     """
     (tile_m, tile_n), share, consumers = config.tile, config.share, config.consumers
     k_columns, strips = atom(dtype) * config.depth, tile_m // STRIP // consumers
     ring = operand_ring(config, consumers * (sum(share) - 1), ("k", major), (dtype, dtype))
     blocks = smem.tile(dtype, (consumers * WARPS * STORES * WARP_ROWS, ROW_BYTES // dtype.nbytes), swizzle=128)
-    rank, ranks = gathered.rank, gathered.ranks
+    rank, ranks, call = gathered.rank, gathered.ranks, calls[0] + 1
     if send:
         tile, sent = smem.tile(dtype, (tile_m, k_columns), swizzle=128), mbarrier(1, name="sent")
 
@@ -106,6 +111,8 @@ def all_gather_gemm(
             sent.init()
 
     init_and_sync(ring, share, (a, b, d))
+    if send:
+        bar.sync()  # all threads have loaded the number of the call before the last CTA stores it
     place_m, place_n = cta_position(share)
 
     def output_tiles() -> Iterator[tuple[Expr, Expr, Expr]]:
@@ -126,7 +133,7 @@ def all_gather_gemm(
         for source, row, col in output_tiles():
             own = source == rank
             with If(~own):
-                await_rows(arrived, source * tiles_m + min(row, tiles_m - 1) // chunk, tiles_k)
+                await_flag(arrived[rank] + (source * tiles_m + min(row, tiles_m - 1) // chunk), tiles_k)
             for k in loop(tiles_k):
                 slot = next(slots)
                 slot.empty.wait()
@@ -137,9 +144,19 @@ def all_gather_gemm(
                     load_part(slot.a, gathered[rank], "k", (source,), row * tile_m, k * k_columns, slot.full, of_a)
                 load_part(slot.b, b, major, (), col, k * k_columns, slot.full, of_b)
         slots.wait_all_empty()
+        if send:
+            with If(is_last(calls)):  # all CTAs have read the counters, and no rank adds to them before the next call
+                for number in loop(ranks * tiles_m):
+                    arrived[rank][number] = 0
+                calls[0] = call
 
     @role(warp=1, elect=True, when=send)
     def send_rows() -> None:
+        with If(ctaid.x == 0):
+            signal_begin(begun, call)
+        with If(ctaid.x < tiles_m * tiles_k):  # the other ranks have read what the last call sent them
+            for step in loop(1, ranks):
+                await_flag(begun[rank] + (rank + step) % ranks, call)
         for number in loop(ctaid.x, tiles_m * tiles_k, nctaid.x):
             row, k = number // tiles_k, number % tiles_k
             sent.arrive_expect_tx(tile.nbytes)
@@ -169,7 +186,7 @@ def all_gather_gemm(
                 top = row * tile_m + (first + i) * STRIP
                 store_strip(acc, d, blocks, warp.id - WARPS, (source,), top, col, stores, unchanged, config.matrices)
         with If(stores):
-            tma.wait_group(0, read=True)
+            tma.wait_group(0)
 
 
 @functools.cache
@@ -194,13 +211,3 @@ def plan_gather(
 def max_divisor(number: int, most: int) -> int:
     """Returns the largest divisor of ``number`` that is at most ``most``."""
     return next(each for each in range(builtins.min(number, most), 0, -1) if number % each == 0)
-
-
-def await_rows(arrived: Peers[u32], number: Expr, count: Expr) -> None:
-    """Wait until all k-blocks of a row of tiles have arrived on this rank."""
-    for _ in loop():
-        Break(when=ld(arrived[arrived.rank] + number, sem="acquire", scope="sys") == count)
-
-
-def unchanged(sums: list[Any], column: Any) -> list[Any]:
-    return sums

@@ -70,6 +70,7 @@ __all__ = [
     "Matrix",
     "cta_position",
     "gemm",
+    "grouped_tile",
     "init_and_sync",
     "k_blocks",
     "load_part",
@@ -81,6 +82,7 @@ __all__ = [
     "signal_target",
     "split_batch",
     "store_strip",
+    "unchanged",
 ]
 
 REGISTERS = {2: (40, 232), 3: (32, 160)}  # by the number of consumers: of a loading thread, of a consuming thread
@@ -254,6 +256,13 @@ def rasterize(across: Expr, down: Expr, group: Expr | int) -> Iterator[tuple[Exp
         within += nclusterid.x
 
 
+def grouped_tile(number: Expr, across: Expr, down: Expr, group: int) -> tuple[Expr, Expr]:
+    """Returns row and column of tile ``number`` of ``across`` × ``down``: down the rows of a group, then along."""
+    first = number // (down * group) * group
+    rows, within = min(across - first, group), number % (down * group)
+    return first + within % rows, within // rows
+
+
 def split_batch(row: Expr, across: Expr, batched: str) -> tuple[Matrix, Expr]:
     """The matrix of a batch, and the row in it, of ``row``: rows of clusters are counted through the whole batch.
 
@@ -349,7 +358,7 @@ def multiply_block(sums: list[Fragment], slot: Any, first: Any, more: Expr, majo
 
 def store_strip(
     acc: Fragment,
-    d: tma.Map[Scalar],
+    d: tma.Map[Scalar] | tma.PeerMaps[Scalar],
     blocks: Tile,
     own: Expr,
     matrix: tuple[Expr, ...],
@@ -376,5 +385,20 @@ def store_strip(
         fence.proxy_async()
         warp.sync()
         with If(stores):
-            tma.store(d[(*matrix, row + own % WARPS * WARP_ROWS, col + left)], block)
+            for each in maps(d):
+                tma.store(each[(*matrix, row + own % WARPS * WARP_ROWS, col + left)], block)
             tma.commit_group()
+
+
+def maps(d: tma.Map[Scalar] | tma.PeerMaps[Scalar]) -> Iterator[tma.Map[Scalar]]:
+    """Yields the tensor map of D, or those of all ranks, this rank's last."""
+    if isinstance(d, tma.PeerMaps):
+        for step in loop(1, d.ranks + 1):
+            yield d[(d.rank + step) % d.ranks]
+    else:
+        yield d
+
+
+def unchanged(sums: list[Any], column: Any) -> list[Any]:
+    """The epilogue that changes nothing."""
+    return sums
