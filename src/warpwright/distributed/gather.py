@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -148,7 +149,7 @@ class Fused:
         problem, shared, (grid, tiles, group) = self.problem, self.shared, self.plans[number]
         rows, k, n, major = problem.rows, problem.k, problem.columns[number], problem.majors[number]
         dtype, kernel = DTYPES[problem.dtype], kernel_of(self.config, self.send)
-        config = {"major": major, "dtype": types.of_dtype(dtype)}
+        config: dict[str, Any] = {"major": major, "dtype": types.of_dtype(dtype)}
         traced, far = kernel.trace(**config), steps[1 if major == "k" else 0] * dtype.itemsize
         extents = (n, k) if major == "k" else (k, n)
         values = {

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -66,7 +67,7 @@ class Exchange:
 
     def address(self, rank: int, slot: int, chunk: slice) -> int:
         """Returns the address of a chunk of sums in a slot of a rank."""
-        return self.shared.pointers[rank] + (slot * self.problem.rows + chunk.start) * self.row_bytes
+        return self.shared.pointers[rank] + (slot * self.problem.rows + int(chunk.start)) * self.row_bytes
 
     def send(self, sums: Tensor, rank: int, slot: int, number: int) -> None:
         """Send a chunk of sums after the work of the main stream so far."""
@@ -163,7 +164,7 @@ class Fused:
         problem, shared, dtype = self.problem, self.shared, DTYPES[self.problem.dtype]
         ranks, rows, k, n, sms = problem.ranks, problem.rows, problem.k, problem.columns[0], shared.gpu.spec.sms
         scalar, kernel = types.of_dtype(dtype), gemm_reduce_scatter
-        config = {"config": self.config, "dtype": scalar, "out": scalar, "partial": scalar}
+        config: dict[str, Any] = {"config": self.config, "dtype": scalar, "out": scalar, "partial": scalar}
         traced, found = kernel.trace(**config), plan_gemm(self.config, rows, n, k, sms=sms)
         tiles = ranks * found.tiles[0] * found.tiles[1]
         values = {
