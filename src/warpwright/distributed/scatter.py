@@ -67,7 +67,8 @@ class Exchange:
 
     def address(self, rank: int, slot: int, chunk: slice) -> int:
         """Returns the address of a chunk of sums in a slot of a rank."""
-        return self.shared.pointers[rank] + (slot * self.problem.rows + int(chunk.start)) * self.row_bytes
+        offset: int = (slot * self.problem.rows + chunk.start) * self.row_bytes
+        return self.shared.pointers[rank] + offset
 
     def send(self, sums: Tensor, rank: int, slot: int, number: int) -> None:
         """Send a chunk of sums after the work of the main stream so far."""
