@@ -205,8 +205,8 @@ def _node(kernel: Kernel, args: list[Any], change: Change | None = None) -> Watc
 
 
 def _all_gather(change: Change | None = None) -> Watched:
-    config = replace(all_gather.ALONE, tile=(128, 128))
-    return _node(all_gather.all_gather_gemm.configure(config=config), Gather(2, 128, 256, 512, config).args, change)
+    config = replace(all_gather.SENDING, tile=(128, 128), share=(1, 1))
+    return _node(all_gather.kernel_of(config, True), Gather(2, 128, 256, 512, config).args, change)
 
 
 def _reduce_scatter(change: Change | None = None) -> Watched:
