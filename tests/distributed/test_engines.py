@@ -32,7 +32,7 @@ def test_every_rank_gets_the_product_of_all_rows(ranks: int) -> None:
         problems = [describe_gather(x[rank], weights[rank], ranks) for rank in range(ranks)]
         run_ranks(
             [
-                partial(gather.ENGINES["parts"], shared[rank], problems[rank], x[rank], weights[rank], outs[rank])
+                partial(gather.ENGINES["parts"](shared[rank], problems[rank]), x[rank], weights[rank], outs[rank])
                 for rank in range(ranks)
             ]
         )
@@ -54,7 +54,7 @@ def test_every_rank_gets_its_rows_of_the_sum(ranks: int, rows: int, engine: str)
         problems = [describe_scatter(x[rank], weights[rank], ranks) for rank in range(ranks)]
         run_ranks(
             [
-                partial(scatter.ENGINES[engine], shared[rank], problems[rank], x[rank], weights[rank], outs[rank])
+                partial(scatter.ENGINES[engine](shared[rank], problems[rank]), x[rank], weights[rank], outs[rank])
                 for rank in range(ranks)
             ]
         )

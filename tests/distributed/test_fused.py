@@ -45,12 +45,12 @@ def bound(
         return SimpleNamespace(at=at)
 
     monkeypatch.setattr(cuda, "encode", encode)
-    shared.gpu.function = function
+    shared.gpu.function, shared.reserve = function, lambda nbytes: None
     steps = (1, problem.k) if problem.majors[0] == "k" else (problem.columns[0], 1)
     if problem.operation == "all_gather_matmul":
-        gather.Fused(shared, problem, config, send).launch(0, X, WEIGHT, steps, OUT, 7)
+        gather.Fused(config, send, shared, problem).launch(0, X, WEIGHT, steps, OUT, 7)
     else:
-        scatter.Fused(shared, problem, config).launch(X, WEIGHT, steps[1], OUT, 7)
+        scatter.Fused(config, shared, problem).launch(X, WEIGHT, steps[1], OUT, 7)
     return found
 
 

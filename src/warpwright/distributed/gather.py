@@ -1,7 +1,7 @@
 """The engines of all-gather and matmul: D of each weight is x of all ranks times the weight.
 
-An engine is a function of a workspace, a problem, and the tensors; `ENGINES` has their names. ``outs`` are matrices for
-each rank: (ranks, rows, N).
+An engine is a function of a workspace and a problem; what it returns runs calls of that problem, with ``outs`` of a
+matrix for each rank: (ranks, rows, N). `ENGINES` has their names.
 
 in turn    NCCL's all-gather, then a matmul
 parts      copy engines send the rows; a matmul of this rank's rows, then one for those of each other rank
@@ -34,7 +34,8 @@ __all__ = ["ENGINES", "multiply"]
 CHUNKS = 4  # of a rank's rows, each with a flag, at most
 CHUNK_BYTES = 4 << 20  # at least, of a chunk of several
 KEPT_LAUNCHES = 256
-Engine = Callable[[Workspace, Problem, Tensor, list[Tensor], list[Tensor]], None]
+Run = Callable[[Tensor, list[Tensor], list[Tensor]], None]
+Engine = Callable[[Workspace, Problem], Run]
 
 
 def multiply(a: Tensor, b: Tensor, out: Tensor) -> None:
@@ -45,12 +46,14 @@ def multiply(a: Tensor, b: Tensor, out: Tensor) -> None:
         torch.mm(a, b, out=out)
 
 
-def gather_in_turn(shared: Workspace, problem: Problem, x: Tensor, weights: list[Tensor], outs: list[Tensor]) -> None:
-    shared.digest(problem)
-    gathered = x.new_empty(problem.ranks * problem.rows, problem.k)
-    dist.all_gather_into_tensor(gathered, x, group=shared.group)
-    for weight, out in zip(weights, outs, strict=True):
-        multiply(gathered, weight, out.view(-1, out.shape[-1]))
+def gather_in_turn(shared: Workspace, problem: Problem) -> Run:
+    def run(x: Tensor, weights: list[Tensor], outs: list[Tensor]) -> None:
+        gathered = x.new_empty(problem.ranks * problem.rows, problem.k)
+        dist.all_gather_into_tensor(gathered, x, group=shared.group)
+        for weight, out in zip(weights, outs, strict=True):
+            multiply(gathered, weight, out.view(-1, out.shape[-1]))
+
+    return run
 
 
 def row_bytes(problem: Problem) -> int:
@@ -79,18 +82,22 @@ def send_by_copies(shared: Workspace, problem: Problem, x: Tensor, chunk: int, s
             shared.signal(peer, shared.rank * stride + number, value, shared.sends)
 
 
-def gather_parts(shared: Workspace, problem: Problem, x: Tensor, weights: list[Tensor], outs: list[Tensor]) -> None:
-    stream = shared.stream()
+def gather_parts(shared: Workspace, problem: Problem) -> Run:
     shared.reserve(problem.ranks * problem.rows * row_bytes(problem))
-    shared.start(shared.digest(problem), problem.ranks, stream)
-    shared.order(stream, shared.sends, 0)
-    send_by_copies(shared, problem, x, problem.rows, 1, 1)
-    for weight, out in zip(weights, outs, strict=True):
-        multiply(x, weight, out[shared.rank])
-    for source in others(shared):
-        shared.wait(source, 1, stream)
-    multiply_others(shared, problem, weights, outs)
-    shared.order(shared.sends, stream, 1)
+
+    def run(x: Tensor, weights: list[Tensor], outs: list[Tensor]) -> None:
+        stream = shared.stream()
+        shared.start(shared.digest(problem), problem.ranks, stream)
+        shared.order(stream, shared.sends, 0)
+        send_by_copies(shared, problem, x, problem.rows, 1, 1)
+        for weight, out in zip(weights, outs, strict=True):
+            multiply(x, weight, out[shared.rank])
+        for source in others(shared):
+            shared.wait(source, 1, stream)
+        multiply_others(shared, problem, weights, outs)
+        shared.order(shared.sends, stream, 1)
+
+    return run
 
 
 def others(shared: Workspace) -> list[int]:
@@ -106,44 +113,33 @@ def multiply_others(shared: Workspace, problem: Problem, weights: list[Tensor], 
             multiply(gathered[source], weight, out[source])
 
 
-def gather_fused(
-    config: Config,
-    send: bool,
-    shared: Workspace,
-    problem: Problem,
-    x: Tensor,
-    weights: list[Tensor],
-    outs: list[Tensor],
-) -> None:
-    stream = shared.stream()
-    shared.reserve(problem.ranks * problem.rows * row_bytes(problem))
-    make = functools.partial(Fused, shared, problem, config, send)
-    fused: Fused = shared.remember((problem, config, send), make)
-    shared.start(shared.digest(problem), problem.ranks * fused.tiles_m, stream)
-    if not send:
-        shared.order(stream, shared.sends, 0)
-        send_by_copies(shared, problem, x, fused.chunk * config.tile[0], fused.tiles_m, fused.tiles_k)
-    for number, (weight, out) in enumerate(zip(weights, outs, strict=True)):
-        if send and number:
-            multiply(x, weight, out[shared.rank])
-        else:
-            fused.launch(number, x.data_ptr(), weight.data_ptr(), weight.stride(), out.data_ptr(), stream)()
-    if send and len(weights) > 1:
-        multiply_others(shared, problem, weights[1:], outs[1:])
-    if not send:
-        shared.order(shared.sends, stream, 1)
-
-
 class Fused:
-    """The kernel of all-gather and GEMM for a problem, one launch for each weight; `launch` lacks only addresses."""
+    """An engine with the kernel of all-gather and GEMM, one launch for each weight; `launch` lacks only addresses."""
 
-    def __init__(self, shared: Workspace, problem: Problem, config: Config, send: bool) -> None:
+    def __init__(self, config: Config, send: bool, shared: Workspace, problem: Problem) -> None:
         self.shared, self.problem, self.config, self.send = shared, problem, config, send
+        shared.reserve(problem.ranks * problem.rows * row_bytes(problem))
         sms, rows, k = shared.gpu.spec.sms, problem.rows, problem.k
         self.plans = [plan_gather(config, problem.ranks, rows, n, k, sms=sms) for n in problem.columns]
         _, (self.tiles_m, _, self.tiles_k), _ = self.plans[0]
         self.chunk = 1 if send else chunk_rows(problem, config.tile[0]) // config.tile[0]
         self.launch = functools.lru_cache(KEPT_LAUNCHES)(self._bind)
+
+    def __call__(self, x: Tensor, weights: list[Tensor], outs: list[Tensor]) -> None:
+        shared, stream, send = self.shared, self.shared.stream(), self.send
+        shared.start(shared.digest(self.problem), self.problem.ranks * self.tiles_m, stream)
+        if not send:
+            shared.order(stream, shared.sends, 0)
+            send_by_copies(shared, self.problem, x, self.chunk * self.config.tile[0], self.tiles_m, self.tiles_k)
+        for number, (weight, out) in enumerate(zip(weights, outs, strict=True)):
+            if send and number:
+                multiply(x, weight, out[shared.rank])
+            else:
+                self.launch(number, x.data_ptr(), weight.data_ptr(), weight.stride(), out.data_ptr(), stream)()
+        if not send:
+            shared.order(shared.sends, stream, 1)
+        elif len(weights) > 1:
+            multiply_others(shared, self.problem, weights[1:], outs[1:])
 
     def _bind(self, number: int, x: int, weight: int, steps: tuple[int, int], out: int, stream: int) -> cuda.Launch:
         problem, shared, (grid, tiles, group) = self.problem, self.shared, self.plans[number]
@@ -154,7 +150,7 @@ class Fused:
         extents = (n, k) if major == "k" else (k, n)
         values = {
             "a": dense_map(traced, "a", x, (rows, k), dtype),
-            "gathered": shared.remember((problem, self.config, self.send, "maps"), lambda: self._gathered(traced)),
+            "gathered": self._gathered(traced),
             "arrived": shared.block(shared.flags),
             "begun": shared.block(shared.begun),
             "calls": shared.calls,
@@ -178,6 +174,6 @@ TILES = ("128x256", "128x192", "128x128")
 ENGINES: dict[str, Engine] = {
     "in turn": gather_in_turn,
     "parts": gather_parts,
-    **{f"copies {tile}": functools.partial(gather_fused, CONFIGS[tile], False) for tile in TILES},
-    "sends 128x256": functools.partial(gather_fused, SENDING, True),
+    **{f"copies {tile}": functools.partial(Fused, CONFIGS[tile], False) for tile in TILES},
+    "sends 128x256": functools.partial(Fused, SENDING, True),
 }

@@ -84,19 +84,33 @@ def _group(group: Any) -> Any:
 def run_gather(x: Tensor, weights: list[Tensor], group: Any, engine: str | None = None) -> list[Tensor]:
     """Returns the products; ``engine`` is a name in `gather.ENGINES`, the default that of `choose`."""
     shared, x = workspace_of(group), _aligned(x)
-    problem = describe_gather(x, weights, shared.ranks)
-    outs = [x.new_empty(problem.ranks, problem.rows, n) for n in problem.columns]
-    gather.ENGINES[engine or choose(problem, shared.gpu.spec.arch)](shared, problem, x, weights, outs)
-    return [out.view(-1, out.shape[-1]) for out in outs]
+    key = engine, x.shape, x.dtype, *map(_layout, weights)
+    run = shared.bound.get(key)
+    if run is None:
+        problem = describe_gather(x, weights, shared.ranks)
+        shared.digest(problem)
+        run = shared.bound[key] = gather.ENGINES[engine or choose(problem, shared.gpu.spec.arch)](shared, problem)
+    products = [x.new_empty(shared.ranks * x.shape[0], weight.shape[1]) for weight in weights]
+    run(x, weights, [each.view(shared.ranks, x.shape[0], -1) for each in products])
+    return products
 
 
 def run_scatter(x: Tensor, weight: Tensor, group: Any, engine: str | None = None) -> Tensor:
     """Returns the part of this rank; ``engine`` is a name in `scatter.ENGINES`, the default that of `choose`."""
     shared, x = workspace_of(group), _aligned(x)
-    problem = describe_scatter(x, weight, shared.ranks)
-    out = x.new_empty(problem.rows, problem.columns[0])
-    scatter.ENGINES[engine or choose(problem, shared.gpu.spec.arch)](shared, problem, x, weight, out)
+    key = engine, x.shape, x.dtype, _layout(weight)
+    run = shared.bound.get(key)
+    if run is None:
+        problem = describe_scatter(x, weight, shared.ranks)
+        shared.digest(problem)
+        run = shared.bound[key] = scatter.ENGINES[engine or choose(problem, shared.gpu.spec.arch)](shared, problem)
+    out = x.new_empty(x.shape[0] // shared.ranks, weight.shape[1])
+    run(x, weight, out)
     return out
+
+
+def _layout(weight: Tensor) -> tuple[Any, ...]:
+    return weight.shape, weight.stride(), weight.dtype, weight.data_ptr() % MAP_BYTES
 
 
 def _aligned(x: Tensor) -> Tensor:

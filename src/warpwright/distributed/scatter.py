@@ -1,6 +1,7 @@
 """The engines of matmul and reduce-scatter: each rank gets its rows of the sum of x times weight of all ranks.
 
-An engine is a function of a workspace, a problem, and the tensors; `ENGINES` has their names.
+An engine is a function of a workspace and a problem; what it returns runs calls of that problem. `ENGINES` has their
+names.
 
 in turn    a matmul, then NCCL's reduce-scatter
 parts      matmuls of the rows of one rank after the other; copy engines send the sums of all ranks so far to the next
@@ -33,14 +34,17 @@ __all__ = ["ENGINES"]
 TILE_M, TILE_N = 128, 256  # of a matmul
 CHUNKS = 4  # of a rank's rows, at most
 KEPT_LAUNCHES = 256
-Engine = Callable[[Workspace, Problem, Tensor, Tensor, Tensor], None]
+Run = Callable[[Tensor, Tensor, Tensor], None]
+Engine = Callable[[Workspace, Problem], Run]
 
 
-def scatter_in_turn(shared: Workspace, problem: Problem, x: Tensor, weight: Tensor, out: Tensor) -> None:
-    shared.digest(problem)
-    sums = x.new_empty(x.shape[0], problem.columns[0])
-    multiply(x, weight, sums)
-    dist.reduce_scatter_tensor(out, sums, group=shared.group)
+def scatter_in_turn(shared: Workspace, problem: Problem) -> Run:
+    def run(x: Tensor, weight: Tensor, out: Tensor) -> None:
+        sums = x.new_empty(x.shape[0], problem.columns[0])
+        multiply(x, weight, sums)
+        dist.reduce_scatter_tensor(out, sums, group=shared.group)
+
+    return run
 
 
 def chunk_rows(problem: Problem, sms: int) -> int:
@@ -53,14 +57,18 @@ def chunk_rows(problem: Problem, sms: int) -> int:
 class Exchange:
     """The sums that ranks send one another in a call: ``chunk`` rows at a time, to one of ranks - 1 slots of a rank."""
 
-    def __init__(self, shared: Workspace, problem: Problem, like: Tensor, chunk: int) -> None:
-        self.shared, self.problem, self.main = shared, problem, shared.stream()
+    def __init__(self, shared: Workspace, problem: Problem, chunk: int) -> None:
+        self.shared, self.problem, self.main, self.events = shared, problem, 0, count()
         self.chunks = [slice(first, min(first + chunk, problem.rows)) for first in range(0, problem.rows, chunk)]
-        self.row_bytes, self.events, slots = problem.columns[0] * like.itemsize, count(), problem.ranks - 1
-        shared.reserve(slots * problem.rows * self.row_bytes)
-        shared.start(shared.digest(problem), slots * len(self.chunks), self.main)
-        self.received = shared.view(0, (slots, problem.rows, problem.columns[0]), problem.dtype)
-        self.order(self.main, shared.receives)
+        self.row_bytes, self.slots = problem.columns[0] * problem.dtype.itemsize, problem.ranks - 1
+        shared.reserve(self.slots * problem.rows * self.row_bytes)
+        self.received = shared.view(0, (self.slots, problem.rows, problem.columns[0]), problem.dtype)
+
+    def start(self) -> None:
+        """Start a call on torch's current stream."""
+        self.main, self.events = self.shared.stream(), count()
+        self.shared.start(self.shared.digest(self.problem), self.slots * len(self.chunks), self.main)
+        self.order(self.main, self.shared.receives)
 
     def order(self, before: int, after: int) -> None:
         self.shared.order(before, after, next(self.events))
@@ -95,51 +103,54 @@ class Exchange:
             self.order(stream, self.main)
 
 
-def scatter_parts(shared: Workspace, problem: Problem, x: Tensor, weight: Tensor, out: Tensor) -> None:
+def scatter_parts(shared: Workspace, problem: Problem) -> Run:
     """Step s multiplies the rows of rank ``rank - s``; the sums of the steps before come from rank ``rank - 1``."""
     ranks, following = problem.ranks, (shared.rank + 1) % problem.ranks
-    exchange = Exchange(shared, problem, out, chunk_rows(problem, shared.gpu.spec.sms))
-    sums = torch.empty_like(out)
-    for step in range(1, ranks + 1):
-        rows = x.view(ranks, problem.rows, -1)[(shared.rank - step) % ranks]
-        target = sums if step == 1 else out if step == ranks else exchange.received[step - 2]
-        for number, chunk in enumerate(exchange.chunks):
-            part = target[chunk]
-            if step == 1:
-                multiply(rows[chunk], weight, part)
-            else:
-                if step == ranks:
-                    exchange.receive(part, step - 2, number)
-                else:
-                    exchange.wait(step - 2, number, exchange.main)
-                part.addmm_(rows[chunk], weight)
-            if step < ranks:
-                exchange.send(part, following, step - 1, number)
-    exchange.end()
+    exchange = Exchange(shared, problem, chunk_rows(problem, shared.gpu.spec.sms))
+
+    def add(step: int, number: int, part: Tensor, rows: Tensor, weight: Tensor) -> None:
+        """Multiply a chunk of rows, and add the sums that come from the rank before."""
+        if step == 1:
+            multiply(rows, weight, part)
+            return
+        if step == ranks:
+            exchange.receive(part, step - 2, number)
+        else:
+            exchange.wait(step - 2, number, exchange.main)
+        part.addmm_(rows, weight)
+
+    def run(x: Tensor, weight: Tensor, out: Tensor) -> None:
+        exchange.start()
+        targets, every = [torch.empty_like(out), *exchange.received[: ranks - 2], out], x.view(ranks, problem.rows, -1)
+        for step, target in enumerate(targets, 1):
+            rows = every[(shared.rank - step) % ranks]
+            for number, chunk in enumerate(exchange.chunks):
+                add(step, number, target[chunk], rows[chunk], weight)
+                if step < ranks:
+                    exchange.send(target[chunk], following, step - 1, number)
+        exchange.end()
+
+    return run
 
 
-def scatter_adds(shared: Workspace, problem: Problem, x: Tensor, weight: Tensor, out: Tensor) -> None:
+def scatter_adds(shared: Workspace, problem: Problem) -> Run:
     """Step s multiplies the rows of rank ``rank + s``; this rank's own come last."""
-    ranks, every = problem.ranks, x.view(problem.ranks, problem.rows, -1)
-    exchange = Exchange(shared, problem, out, problem.rows)
-    sums = out.new_empty(ranks - 1, *out.shape)
-    for step in range(1, ranks):
-        rank = (shared.rank + step) % ranks
-        multiply(every[rank], weight, sums[step - 1])
-        exchange.send(sums[step - 1], rank, step - 1, 0)
-    multiply(every[shared.rank], weight, out)
-    for slot in range(ranks - 1):
-        exchange.wait(slot, 0, exchange.main)
-        out.add_(exchange.received[slot])
-    exchange.end()
+    ranks, exchange = problem.ranks, Exchange(shared, problem, problem.rows)
 
+    def run(x: Tensor, weight: Tensor, out: Tensor) -> None:
+        exchange.start()
+        every, sums = x.view(ranks, problem.rows, -1), out.new_empty(ranks - 1, *out.shape)
+        for step in range(1, ranks):
+            rank = (shared.rank + step) % ranks
+            multiply(every[rank], weight, sums[step - 1])
+            exchange.send(sums[step - 1], rank, step - 1, 0)
+        multiply(every[shared.rank], weight, out)
+        for slot in range(ranks - 1):
+            exchange.wait(slot, 0, exchange.main)
+            out.add_(exchange.received[slot])
+        exchange.end()
 
-def scatter_fused(config: Config, shared: Workspace, problem: Problem, x: Tensor, weight: Tensor, out: Tensor) -> None:
-    shared.reserve(partial_bytes(config, problem))
-    fused: Fused = shared.remember((problem, config), functools.partial(Fused, shared, problem, config))
-    stream = shared.stream()
-    shared.start(shared.digest(problem), fused.entries, stream)
-    fused.launch(x.data_ptr(), weight.data_ptr(), weight.stride(1), out.data_ptr(), stream)()
+    return run
 
 
 def entries_of(config: Config, problem: Problem) -> int:
@@ -154,12 +165,18 @@ def partial_bytes(config: Config, problem: Problem) -> int:
 
 
 class Fused:
-    """The kernel of GEMM and reduce-scatter for a problem; `launch` lacks only addresses."""
+    """An engine with the kernel of GEMM and reduce-scatter; `launch` lacks only addresses."""
 
-    def __init__(self, shared: Workspace, problem: Problem, config: Config) -> None:
+    def __init__(self, config: Config, shared: Workspace, problem: Problem) -> None:
         self.shared, self.problem, self.config = shared, problem, config
+        shared.reserve(partial_bytes(config, problem))
         self.entries = entries_of(config, problem)
         self.launch = functools.lru_cache(KEPT_LAUNCHES)(self._bind)
+
+    def __call__(self, x: Tensor, weight: Tensor, out: Tensor) -> None:
+        stream = self.shared.stream()
+        self.shared.start(self.shared.digest(self.problem), self.entries, stream)
+        self.launch(x.data_ptr(), weight.data_ptr(), weight.stride(1), out.data_ptr(), stream)()
 
     def _bind(self, x: int, weight: int, step: int, out: int, stream: int) -> cuda.Launch:
         problem, shared, dtype = self.problem, self.shared, DTYPES[self.problem.dtype]
@@ -190,5 +207,5 @@ ENGINES: dict[str, Engine] = {
     "in turn": scatter_in_turn,
     "parts": scatter_parts,
     "adds": scatter_adds,
-    **{f"kernel {tile}": functools.partial(scatter_fused, CONFIGS[f"{tile} alone"]) for tile in TILES},
+    **{f"kernel {tile}": functools.partial(Fused, CONFIGS[f"{tile} alone"]) for tile in TILES},
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -45,7 +44,7 @@ class Workspace:
         self.gpu = cuda.device(f"cuda:{torch.cuda.current_device()}")
         self.device = torch.device("cuda", self.gpu.ordinal)
         self.bindings = require()
-        self.bound: dict[Any, Any] = {}
+        self.bound: dict[Any, Any] = {}  # engines of problems, with the memory of now
         self._digests: dict[Problem, int] = {}
         self.kept: list[Any] = []  # memory that captured graphs may use
         self.control, self.marks = self._share(MARK_BYTES + FLAG_BYTES * (RANKS + FLAGS))
@@ -153,13 +152,6 @@ class Workspace:
     def wait(self, flag: int, value: int, stream: int) -> None:
         """Let ``stream`` wait until a flag of this rank is ``value`` at least."""
         call(self.bindings.cuStreamWaitValue32(stream, self.flags[self.rank] + FLAG_BYTES * flag, value, 0))
-
-    def remember(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Returns what ``make`` returned for ``key`` with the memory of now."""
-        found = self.bound.get(key)
-        if found is None:
-            found = self.bound[key] = make()
-        return found
 
 
 _LAST_STREAMS: dict[int, int] = {}  # of each GPU, the stream of the last call
