@@ -15,7 +15,7 @@ ENGINES = {"all_gather_matmul": gather.ENGINES, "matmul_reduce_scatter": scatter
 
 
 def problem_of(fact: object, **changes: object) -> Problem:
-    operation, ranks, m, n, k, _ = fact  # type: ignore[misc]
+    operation, ranks, m, n, k, *_ = fact  # type: ignore[misc]
     return Problem(operation, ranks, m // ranks, k, (n,), ("k",), torch.bfloat16)._replace(**changes)
 
 
@@ -27,16 +27,17 @@ def test_a_measured_problem_has_its_engine(fact: object) -> None:
 
 def test_what_no_kernel_takes_runs_in_turn() -> None:
     problem = problem_of(FACTS[0])
-    assert choose(problem, "sm_90a") != IN_TURN
+    assert choose(problem, "sm_90a") == FACTS[0].engine != IN_TURN
     assert choose(problem, "sm_100a") == IN_TURN
     for changes in ({"dtype": torch.float32}, {"k": 4097}, {"columns": (3073,)}, {"majors": ("",)}, {"ranks": 1}):
         assert choose(problem._replace(**changes), "sm_90a") == IN_TURN
 
 
-def test_the_kernel_of_reduce_scatter_takes_weights_along_k_alone() -> None:
+def test_some_engines_take_weights_along_k_alone() -> None:
     for fact in FACTS:
-        if fact.operation == "matmul_reduce_scatter":
-            assert not choose(problem_of(fact, majors=("mn",)), "sm_90a").startswith("kernel")
+        other = choose(problem_of(fact, majors=("mn",)), "sm_90a")
+        assert not other.startswith("kernel")
+        assert not other.endswith("192")
 
 
 def test_layouts_of_weights() -> None:

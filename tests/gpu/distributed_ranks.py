@@ -15,6 +15,8 @@ import torch
 import torch.distributed as dist
 
 from warpwright.distributed import all_gather_matmul, gather, matmul_reduce_scatter, operators, scatter
+from warpwright.distributed.choice import takes
+from warpwright.distributed.problem import describe_gather
 from warpwright.distributed.workspace import workspace_of
 from warpwright.errors import UsageError
 
@@ -53,6 +55,8 @@ def check_engines() -> None:
     for rows, n, k in SHAPES:
         for name in gather.ENGINES:
             x, weights = random(rows, k), [random(n, k).T, random(k, n)]
+            if not takes(name, describe_gather(x, weights, dist.get_world_size())):
+                weights = [random(n, k).T, random(n + 8, k).T]
             poison()
             found = operators.run_gather(x, weights, dist.group.WORLD, name)
             for result, weight in zip(found, weights, strict=True):

@@ -8,7 +8,7 @@ from math import log2
 from warpwright.distributed.facts import FACTS, Fact
 from warpwright.distributed.problem import Problem, fits_tensor_maps
 
-__all__ = ["IN_TURN", "choose"]
+__all__ = ["IN_TURN", "choose", "takes"]
 
 IN_TURN = "in turn"
 
@@ -34,5 +34,10 @@ def choose(problem: Problem, arch: str) -> str:
 
 
 def takes(engine: str, problem: Problem) -> bool:
-    """Returns whether an engine takes a problem: the kernel of reduce-scatter reads weights that are dense along K."""
-    return not engine.startswith("kernel") or problem.majors == ("k",)
+    """Returns whether an engine takes a problem.
+
+    The kernel of reduce-scatter reads weights that are dense along K; so do pairs of CTAs that share a tile of 192
+    columns, of which each loads a half.
+    """
+    along_k = set(problem.majors) == {"k"}
+    return along_k or not (engine.startswith("kernel") or engine.endswith("192"))

@@ -3,8 +3,8 @@
 An engine is a function of a workspace and a problem; what it returns runs calls of that problem, with ``outs`` of a
 matrix for each rank: (ranks, rows, N). `ENGINES` has their names.
 
-in turn    NCCL's all-gather, then a matmul
-parts      copy engines send the rows; a matmul of this rank's rows, then one for those of each other rank
+in turn    NCCL's all-gather, then a matmul of torch
+parts …    copy engines send the rows; a matmul of this rank's rows, then one for those of each other rank
 copies …   copy engines send the rows; one kernel multiplies this rank's rows first, the others as they arrive
 sends …    the kernel also sends the rows, by TMA; of several weights with the first
 """
@@ -29,13 +29,14 @@ from warpwright.lang.trace import Traced
 from warpwright.layout.peers import pack_peers
 from warpwright.ops.matmul import call as operator
 
-__all__ = ["ENGINES", "multiply"]
+__all__ = ["ENGINES", "Multiply", "multiply", "multiply_by_torch"]
 
 CHUNKS = 4  # of a rank's rows, each with a flag, at most
 CHUNK_BYTES = 4 << 20  # at least, of a chunk of several
 KEPT_LAUNCHES = 256
 Run = Callable[[Tensor, list[Tensor], list[Tensor]], None]
 Engine = Callable[[Workspace, Problem], Run]
+Multiply = Callable[[Tensor, Tensor, Tensor], None]
 
 
 def multiply(a: Tensor, b: Tensor, out: Tensor) -> None:
@@ -43,7 +44,11 @@ def multiply(a: Tensor, b: Tensor, out: Tensor) -> None:
     if a.dtype.itemsize == 2:
         operator.matmul(a, b, out=out)
     else:
-        torch.mm(a, b, out=out)
+        multiply_by_torch(a, b, out)
+
+
+def multiply_by_torch(a: Tensor, b: Tensor, out: Tensor) -> None:
+    torch.mm(a, b, out=out)
 
 
 def gather_in_turn(shared: Workspace, problem: Problem) -> Run:
@@ -51,7 +56,7 @@ def gather_in_turn(shared: Workspace, problem: Problem) -> Run:
         gathered = x.new_empty(problem.ranks * problem.rows, problem.k)
         dist.all_gather_into_tensor(gathered, x, group=shared.group)
         for weight, out in zip(weights, outs, strict=True):
-            multiply(gathered, weight, out.view(-1, out.shape[-1]))
+            multiply_by_torch(gathered, weight, out.view(-1, out.shape[-1]))
 
     return run
 
@@ -82,7 +87,7 @@ def send_by_copies(shared: Workspace, problem: Problem, x: Tensor, chunk: int, s
             shared.signal(peer, shared.rank * stride + number, value, shared.sends)
 
 
-def gather_parts(shared: Workspace, problem: Problem) -> Run:
+def gather_parts(multiply: Multiply, shared: Workspace, problem: Problem) -> Run:
     shared.reserve(problem.ranks * problem.rows * row_bytes(problem))
 
     def run(x: Tensor, weights: list[Tensor], outs: list[Tensor]) -> None:
@@ -94,7 +99,7 @@ def gather_parts(shared: Workspace, problem: Problem) -> Run:
             multiply(x, weight, out[shared.rank])
         for source in others(shared):
             shared.wait(source, 1, stream)
-        multiply_others(shared, problem, weights, outs)
+        multiply_others(multiply, shared, problem, weights, outs)
         shared.order(shared.sends, stream, 1)
 
     return run
@@ -105,7 +110,9 @@ def others(shared: Workspace) -> list[int]:
     return [(shared.rank + step) % shared.ranks for step in range(1, shared.ranks)]
 
 
-def multiply_others(shared: Workspace, problem: Problem, weights: list[Tensor], outs: list[Tensor]) -> None:
+def multiply_others(
+    multiply: Multiply, shared: Workspace, problem: Problem, weights: list[Tensor], outs: list[Tensor]
+) -> None:
     """Multiply the rows of all other ranks, which have arrived."""
     gathered = shared.view(0, (problem.ranks, problem.rows, problem.k), problem.dtype)
     for source in others(shared):
@@ -139,7 +146,7 @@ class Fused:
         if not send:
             shared.order(shared.sends, stream, 1)
         elif len(weights) > 1:
-            multiply_others(shared, self.problem, weights[1:], outs[1:])
+            multiply_others(multiply, shared, self.problem, weights[1:], outs[1:])
 
     def _bind(self, number: int, x: int, weight: int, steps: tuple[int, int], out: int, stream: int) -> cuda.Launch:
         problem, shared, (grid, tiles, group) = self.problem, self.shared, self.plans[number]
@@ -173,7 +180,8 @@ class Fused:
 TILES = ("128x256", "128x192", "128x128")
 ENGINES: dict[str, Engine] = {
     "in turn": gather_in_turn,
-    "parts": gather_parts,
+    "parts": functools.partial(gather_parts, multiply),
+    "parts torch": functools.partial(gather_parts, multiply_by_torch),
     **{f"copies {tile}": functools.partial(Fused, CONFIGS[tile], False) for tile in TILES},
     "sends 128x256": functools.partial(Fused, SENDING, True),
 }

@@ -3,10 +3,11 @@
 An engine is a function of a workspace and a problem; what it returns runs calls of that problem. `ENGINES` has their
 names.
 
-in turn    a matmul, then NCCL's reduce-scatter
+in turn    a matmul of torch, then NCCL's reduce-scatter
 parts      matmuls of the rows of one rank after the other; copy engines send the sums of all ranks so far to the next
            rank, whose matmul adds its own to them
-adds       matmuls of the rows of one rank after the other; copy engines send each to its rank, which adds all of them
+adds …     matmuls of the rows of one rank after the other; copy engines send each to its rank, which adds all of them
+whole …    one matmul; then copy engines send the sums as in ``adds``, for so few rows that parts of them leave SMs idle
 kernel …   one kernel: its tiles go to their ranks from the registers, and each rank adds those of others to its own
 """
 
@@ -22,7 +23,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from warpwright import cuda, types
-from warpwright.distributed.gather import multiply
+from warpwright.distributed.gather import Multiply, multiply, multiply_by_torch
 from warpwright.distributed.launches import DTYPES, dense_map, launch_at, strided_map
 from warpwright.distributed.problem import Problem
 from warpwright.distributed.workspace import Workspace
@@ -41,7 +42,7 @@ Engine = Callable[[Workspace, Problem], Run]
 def scatter_in_turn(shared: Workspace, problem: Problem) -> Run:
     def run(x: Tensor, weight: Tensor, out: Tensor) -> None:
         sums = x.new_empty(x.shape[0], problem.columns[0])
-        multiply(x, weight, sums)
+        multiply_by_torch(x, weight, sums)
         dist.reduce_scatter_tensor(out, sums, group=shared.group)
 
     return run
@@ -133,21 +134,25 @@ def scatter_parts(shared: Workspace, problem: Problem) -> Run:
     return run
 
 
-def scatter_adds(shared: Workspace, problem: Problem) -> Run:
-    """Step s multiplies the rows of rank ``rank + s``; this rank's own come last."""
+def scatter_adds(multiply: Multiply, whole: bool, shared: Workspace, problem: Problem) -> Run:
+    """Step s multiplies the rows of rank ``rank + s``, or with ``whole`` has them; this rank's own come last."""
     ranks, exchange = problem.ranks, Exchange(shared, problem, problem.rows)
 
     def run(x: Tensor, weight: Tensor, out: Tensor) -> None:
         exchange.start()
-        every, sums = x.view(ranks, problem.rows, -1), out.new_empty(ranks - 1, *out.shape)
+        every, sums = x.view(ranks, problem.rows, -1), out.new_empty(ranks, *out.shape)
+        if whole:
+            multiply(x, weight, sums.view(x.shape[0], -1))
         for step in range(1, ranks):
             rank = (shared.rank + step) % ranks
-            multiply(every[rank], weight, sums[step - 1])
-            exchange.send(sums[step - 1], rank, step - 1, 0)
-        multiply(every[shared.rank], weight, out)
+            if not whole:
+                multiply(every[rank], weight, sums[rank])
+            exchange.send(sums[rank], rank, step - 1, 0)
+        if not whole:
+            multiply(every[shared.rank], weight, sums[shared.rank])
         for slot in range(ranks - 1):
             exchange.wait(slot, 0, exchange.main)
-            out.add_(exchange.received[slot])
+            torch.add(out if slot else sums[shared.rank], exchange.received[slot], out=out)
         exchange.end()
 
     return run
@@ -202,10 +207,13 @@ class Fused:
         return launch_at(shared.gpu, kernel, grid, values, stream, **config)
 
 
-TILES = ("128x256", "128x128")
+TILES = ("128x256", "128x192", "128x128")
 ENGINES: dict[str, Engine] = {
     "in turn": scatter_in_turn,
     "parts": scatter_parts,
-    "adds": scatter_adds,
+    "adds": functools.partial(scatter_adds, multiply, False),
+    "adds torch": functools.partial(scatter_adds, multiply_by_torch, False),
+    "whole": functools.partial(scatter_adds, multiply, True),
+    "whole torch": functools.partial(scatter_adds, multiply_by_torch, True),
     **{f"kernel {tile}": functools.partial(Fused, CONFIGS[f"{tile} alone"]) for tile in TILES},
 }
