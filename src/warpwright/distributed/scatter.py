@@ -69,7 +69,6 @@ class Exchange:
         """Start a call on torch's current stream."""
         self.main, self.events = self.shared.stream(), count()
         self.shared.start(self.shared.digest(self.problem), self.slots * len(self.chunks), self.main)
-        self.order(self.main, self.shared.receives)
 
     def order(self, before: int, after: int) -> None:
         self.shared.order(before, after, next(self.events))
@@ -91,7 +90,7 @@ class Exchange:
         self.shared.wait(slot * len(self.chunks) + number, 1, stream)
 
     def receive(self, out: Tensor, slot: int, number: int) -> None:
-        """Copy a chunk of sums to ``out`` when it has come; the main stream waits for the copy."""
+        """Copy a chunk of sums to ``out``, which a stream of its own does when it has come; the main stream waits."""
         stream = self.shared.receives
         self.wait(slot, number, stream)
         source = self.address(self.shared.rank, slot, self.chunks[number])
@@ -99,9 +98,8 @@ class Exchange:
         self.order(stream, self.main)
 
     def end(self) -> None:
-        """Let the main stream wait for all copies, which read tensors of this call."""
-        for stream in (self.shared.sends, self.shared.receives):
-            self.order(stream, self.main)
+        """Let the main stream wait for the copies to other ranks, which read tensors of this call."""
+        self.order(self.shared.sends, self.main)
 
 
 def scatter_parts(shared: Workspace, problem: Problem) -> Run:
@@ -122,6 +120,7 @@ def scatter_parts(shared: Workspace, problem: Problem) -> Run:
 
     def run(x: Tensor, weight: Tensor, out: Tensor) -> None:
         exchange.start()
+        exchange.order(exchange.main, shared.receives)
         targets, every = [torch.empty_like(out), *exchange.received[: ranks - 2], out], x.view(ranks, problem.rows, -1)
         for step, target in enumerate(targets, 1):
             rows = every[(shared.rank - step) % ranks]
