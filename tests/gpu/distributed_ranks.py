@@ -155,6 +155,14 @@ def check_disagreement() -> None:
         raise AssertionError("ranks with different rows were not told so")
 
 
+def check_restart() -> None:
+    """A group that was destroyed and made again."""
+    dist.destroy_process_group()
+    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    x, weight = random(256, 512), random(1024, 512).T
+    require_close(all_gather_matmul(x, weight), all_rows(x).float() @ weight.float(), "restart")
+
+
 CHECKS = (
     check_engines,
     check_many_calls,
@@ -163,6 +171,7 @@ CHECKS = (
     check_disagreement,
     check_compile,
     check_graph,
+    check_restart,
 )
 
 

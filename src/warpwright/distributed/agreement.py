@@ -36,7 +36,7 @@ def time_limit() -> float:
 
 
 class Agreement:
-    """The calls that the ranks of a group agree on. ``store`` is the group's store, with its prefix.
+    """The calls that the ranks of a group agree on. ``store`` is a store of this group alone.
 
     The first call of a description is exchanged with all ranks; later ones cost a look-up. A kernel compares the
     digest of every call (`warpwright.kernels.barrier`).
@@ -64,7 +64,7 @@ class Agreement:
         """Returns the texts of all ranks in their order, when all have come here."""
         number, limit = self.exchanges, time_limit()
         self.exchanges += 1
-        keys = [f"warpwright/{number}/{rank}" for rank in range(self.ranks)]
+        keys = [f"{number}/{rank}" for rank in range(self.ranks)]
         self.store.set(keys[self.rank], text)
         try:
             self.store.wait(keys, timedelta(seconds=limit))

@@ -52,7 +52,7 @@ FACTS = (
     Fact(_SCATTER, 2, 1024, 5120, 2560, "adds", 80.4, 1.21),
     Fact(_SCATTER, 2, 1024, 8192, 4096, "adds", 150.8, 1.27),
     Fact(_SCATTER, 2, 1024, 4096, 7168, "adds", 118.7, 1.14),
-    Fact(_SCATTER, 2, 1024, 5120, 13824, "in turn", 227.8, 1.00),
+    Fact(_SCATTER, 2, 1024, 5120, 13824, "whole torch", 227.8, 1.00),
     Fact(_SCATTER, 2, 1024, 8192, 14336, "adds", 361.0, 1.08),
     Fact(_SCATTER, 2, 4096, 4096, 2048, "adds", 192.8, 1.49),
     Fact(_SCATTER, 2, 4096, 5120, 2560, "adds", 264.8, 1.46),

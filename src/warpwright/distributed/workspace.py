@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from typing import Any
 
 import torch
@@ -40,7 +41,9 @@ class Workspace:
         self.group, self.rank, self.ranks = group, group.rank(), group.size()
         if self.ranks > RANKS:
             raise UsageError(f"given a group of {self.ranks} ranks; expected at most {RANKS}, of one host")
-        self.agreement = Agreement(c10d._get_process_group_store(group), self.rank, self.ranks)
+        _MADE[group.group_name] += 1  # a group that is made again may find the keys of the last one in its store
+        store = c10d.PrefixStore(f"warpwright {_MADE[group.group_name]}", c10d._get_process_group_store(group))
+        self.agreement = Agreement(store, self.rank, self.ranks)
         self.gpu = cuda.device(f"cuda:{torch.cuda.current_device()}")
         self.device = torch.device("cuda", self.gpu.ordinal)
         self.bindings = require()
@@ -154,6 +157,7 @@ class Workspace:
         call(self.bindings.cuStreamWaitValue32(stream, self.flags[self.rank] + FLAG_BYTES * flag, value, 0))
 
 
+_MADE = Counter[str]()  # workspaces for each name of a group
 _LAST_STREAMS: dict[int, int] = {}  # of each GPU, the stream of the last call
 _WORKSPACES: dict[str, Workspace] = {}
 
