@@ -18,7 +18,7 @@ LAYERS = [  # from the bottom up; a folder imports only what stands below it
     {"kernels", "run"},
     {"report"},
     {"ops"},
-    {"programs", "selftest"},
+    {"distributed", "programs", "selftest"},
     {"interop"},
     {"pytest_plugin", "__init__"},
     {"cli"},

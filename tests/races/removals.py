@@ -20,7 +20,8 @@ from tests.kernels.attention import attention_helpers
 from tests.kernels.attention.attention_helpers import normal_qkv
 from tests.kernels.attention.decode_helpers import launches
 from tests.kernels.attention.varlen_helpers import pack_sequences, prepare_launch
-from warpwright import ptx
+from tests.kernels.gemm.sm90.node_helpers import Gather, Reduce
+from warpwright import ptx, targets
 from warpwright.gpu import LaunchResult
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
@@ -35,8 +36,10 @@ from warpwright.kernels.attention.sm120 import plan as sm120_plan
 from warpwright.kernels.attention.sm120.plan import CP_ASYNC, STEPS
 from warpwright.kernels.gemm import sm90, sm100
 from warpwright.kernels.gemm.slices import add_slices, sum_grid
+from warpwright.kernels.gemm.sm90 import all_gather, reduce_scatter
 from warpwright.kernels.gemm.sm100 import scaled as sm100_scaled
 from warpwright.kernels.memory_flow import arguments, memory_flow
+from warpwright.lang import Kernel
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ops.attention.backward import choose as choose_backward
 from warpwright.ops.attention.forward import describe as describe_attention
@@ -192,6 +195,24 @@ def hopper(config: sm90.Config, shape: tuple[int, int, int], sms: int, change: C
     first = next(plan.on(values))
     launch(first.kernel, first.grid, args=first.args, device=watched)
     return watched
+
+
+def _node(kernel: Kernel, args: list[Any], change: Change | None = None) -> Watched:
+    """Run a kernel on two ranks, each with one CTA."""
+    watched = Watched(Device(targets.device("h200x2")), change)
+    launch(kernel, 1, args=args, device=watched)
+    return watched
+
+
+def _all_gather(change: Change | None = None) -> Watched:
+    config = replace(all_gather.SENDING, tile=(128, 128), share=(1, 1))
+    return _node(all_gather.kernel_of(config, True), Gather(2, 128, 256, 512, config).args, change)
+
+
+def _reduce_scatter(change: Change | None = None) -> Watched:
+    config = replace(reduce_scatter.ALONE, tile=(128, 128), stages=3)
+    args = Reduce(2, 128, 256, 512, config).args
+    return _node(reduce_scatter.gemm_reduce_scatter.configure(config=config), args, change)
 
 
 def _sum(change: Change | None = None) -> Watched:
@@ -385,6 +406,8 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "hopper fp8": functools.partial(hopper, sm90.CONFIGS["fp8 192x128"], (384, 512, 1280), 2),
     "hopper slices": functools.partial(hopper, sm90.CONFIGS["64x64 stream, 2 slices"], (128, 128, 3328), 2),
     "hopper sum": _sum,
+    "all-gather": _all_gather,
+    "reduce-scatter": _reduce_scatter,
     **{
         f"mma.sync gemm {level}": functools.partial(ladder_gemm, "rtx5090", level, MMA_SYNC, 2)
         for level in (1, 2, 4, 6, 7)

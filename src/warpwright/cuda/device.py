@@ -9,15 +9,18 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from warpwright import ptx, targets
 from warpwright.arrays.device import DeviceArray, refuse_written
 from warpwright.cuda import stream as streams
 from warpwright.cuda.compile import compile_ptx
 from warpwright.cuda.driver import call, require
-from warpwright.cuda.function import Function
+from warpwright.cuda.function import Function, layout
 from warpwright.cuda.memory import Transfers
 from warpwright.errors import LaunchError, UsageError
 from warpwright.gpu import Dim3, LaunchResult
+from warpwright.layout.peers import ADDRESS_BYTES, PerRank, has_all_ranks, pack_peers
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx import nodes
 
@@ -106,15 +109,17 @@ class Device:
                 "device='h200'"
             )
         check_grid(grid, cluster)
-        arrays = device_arrays([*args, *memory])
+        own = [own_value(entry, argument) for argument in args]
+        arrays = device_arrays([*own, *memory])
         check_ordinals(self, entry, arrays)
         function = self.function(module, entry, block, cluster, smem, cooperative=cooperative, dependent=dependent)
         handle = streams.current(array.owner for array in arrays) if stream is None else streams.handle(stream)
         call(require().cuCtxSetCurrent(self.context))
-        with Transfers(f"launch of {entry!r}", handle, args) as transfers:
-            function(grid, [transfers.value(argument) for argument in args], handle)
+        with Transfers(f"launch of {entry!r}", handle, own) as transfers:
+            values = (value_of(entry, *each, transfers) for each in zip(params_of(module, entry), args, strict=True))
+            function(grid, list(values), handle)
         if transfers.written:
-            hosts = (argument.array if isinstance(argument, TensorMap) else argument for argument in args)
+            hosts = (argument.array if isinstance(argument, TensorMap) else argument for argument in own)
             refuse_written(
                 entry, (f"argument {param.name!r}" for param in params_of(module, entry)), hosts, transfers.written
             )
@@ -154,6 +159,36 @@ class Device:
             if len(self._functions) > MAX_FUNCTIONS:
                 self._functions.popitem(last=False)
         return found[1]
+
+
+def own_value(entry: str, argument: Any) -> Any:
+    """Returns an argument, of one with a value for every rank that of this GPU's rank.
+
+    Raises LaunchError for values of all ranks without the rank, and for an array of the host.
+    """
+    if not isinstance(argument, PerRank):
+        return argument
+    if argument.rank is None:
+        raise LaunchError(
+            f"launch of {entry!r} on a real GPU: given {argument!r}; expected the rank of this GPU: "
+            "ww.PerRank([x0, x1], rank=0)"
+        )
+    if any(isinstance(getattr(each, "array", each), np.ndarray) for each in argument.values):
+        raise LaunchError(
+            f"launch of {entry!r} on a real GPU: given {argument!r} with an array of the host; expected the arrays of "
+            "all ranks as this GPU addresses them: buffers of PyTorch's symmetric memory"
+        )
+    return argument.values[argument.rank]
+
+
+def value_of(entry: str, param: nodes.Variable, argument: Any, transfers: Transfers) -> Any:
+    """Returns an argument as `Function` takes it; for a parameter with the memory of all ranks its block."""
+    form, _ = layout([param])
+    if not isinstance(argument, PerRank) or not has_all_ranks(form.size, argument):
+        return transfers.value(own_value(entry, argument))
+    parts = [transfers.value(each) for each in argument.values]
+    packed = [part if isinstance(part, bytes) else part.to_bytes(ADDRESS_BYTES, "little") for part in parts]
+    return pack_peers(packed, argument.rank or 0)
 
 
 def device_arrays(args: Sequence[Any]) -> list[DeviceArray]:

@@ -37,14 +37,22 @@ class PerRank:
     """An argument with a value for every rank of a node: ``ww.PerRank([x0, x1])``.
 
     A parameter of one array, tensor map or number gets the value of its own rank. A parameter ``Peers`` or
-    ``tma.PeerMaps`` gets the arrays of all ranks. Raises UsageError for values that are no list.
+    ``tma.PeerMaps`` gets the arrays of all ranks. A virtual node runs all ranks of a launch. A real GPU runs one of
+    them, ``rank``; there ``values`` are the arrays of all ranks as that GPU addresses them, such as the buffers of
+    PyTorch's symmetric memory. Raises UsageError for values that are no list, and for a rank that is none of them.
     """
 
     values: Sequence[Any]
+    rank: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.values, list | tuple):
             raise UsageError(f"given PerRank({kind_of(self.values)}); expected a list with a value for every rank")
+        if self.rank is not None and self.rank not in range(len(self.values)):
+            raise UsageError(
+                f"given PerRank(…, rank={self.rank!r}) of {len(self.values)} values; expected a rank below "
+                f"{len(self.values)}"
+            )
         object.__setattr__(self, "values", tuple(memory_of(value) for value in self.values))
 
     def __repr__(self) -> str:

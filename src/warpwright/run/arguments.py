@@ -80,8 +80,13 @@ def _check_dense(params: Sequence[Variable], passed: Sequence[Any]) -> None:
 
 
 def check_ranks(kernel: str, args: Iterable[Any], spec: targets.Device) -> None:
-    """Raise UsageError for arguments that do not fit the number of ranks of a device."""
+    """Raise UsageError for arguments that do not fit the number of ranks of a virtual device."""
     for value in args:
+        if isinstance(value, PerRank) and value.rank is not None:
+            raise UsageError(
+                f"launch of {kernel!r} on the virtual {spec.name}: given PerRank(…, rank={value.rank}); expected "
+                "PerRank(…), for this launch runs all ranks; leave rank= out"
+            )
         given = len(value.values) if isinstance(value, PerRank) else 1
         if isinstance(value, PerRank) and given != spec.gpus:
             chip = spec.chip if spec.chip in targets.LINKS else "h200"
@@ -194,7 +199,7 @@ def typed_arguments(
     for position, value in enumerate(args):
         name, annotation = annotations.get(position, ("", None))
         if isinstance(value, PerRank):
-            yield PerRank([_typed_argument(name, annotation, maps, each) for each in value.values])
+            yield replace(value, values=[_typed_argument(name, annotation, maps, each) for each in value.values])
         else:
             yield _typed_argument(name, annotation, maps, value)
 
@@ -230,7 +235,7 @@ def _accepts(dtype: np.dtype[Any], element: type[Scalar]) -> bool:
 
 def _convert(param: Variable, value: Any) -> Any:
     if isinstance(value, PerRank):
-        return PerRank([_convert(_of_rank(param, value), each) for each in value.values])
+        return replace(value, values=[_convert(_of_rank(param, value), each) for each in value.values])
     if nbytes_of(param) in (PEERS_BYTES, PEER_MAPS_BYTES) and isinstance(value, np.ndarray | DeviceArray | TensorMap):
         raise _mismatch(param, "one array", "one of every rank: ww.PerRank([x0, x1])")
     if isinstance(value, TensorMap):

@@ -285,7 +285,8 @@ def launch(
     entry, shape, args = prepare_launch(kernel, grid, block, cluster, args)
     arrays = memory_arrays(memory)
     target = _device_for(device, entry.target, args, arrays, bool(observers))
-    check_ranks(entry.name, args, target.spec)
+    if not target.name.startswith("cuda"):
+        check_ranks(entry.name, args, target.spec)
     options = _options(stream, numerics, limit, [*args, *(arrays or ())], target)
     options |= shape | {"smem": entry.smem if smem is None else smem, "observers": observers}
     if arrays is not None:

@@ -2,76 +2,98 @@
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import warpwright as ww
-from warpwright.kernels.gemm.sm90.all_gather import all_gather_gemm
+from tests.kernels.gemm.sm90.node_helpers import Gather, check_text, random_arrays, weaken
+from warpwright.kernels.gemm.sm90 import CONFIGS
+from warpwright.kernels.gemm.sm90.all_gather import SENDING, all_gather_gemm, kernel_of
+from warpwright.lang import Global, Peers, bar, kernel, tma, u32
+from warpwright.types import Scalar
 
-TILE_M, TILE_N, TILE_K = 128, 256, 64
-BF16 = np.dtype(ml_dtypes.bfloat16)
+TILE_M, TILE_K = 128, 64
+SMALL = replace(SENDING, tile=(TILE_M, 128), stages=2, share=(1, 1))  # two calls fit in shared memory
 HALF_ULP = 2.0**-8  # of the largest value
 
 
-def _problem(ranks: int, rows: int, columns: int, k: int) -> tuple[list[Any], list[Any]]:
-    """Returns the arguments for ``rows`` of each rank, and the results in float64."""
-    random = np.random.default_rng(ranks)
-    a = [random.standard_normal((rows, k)).astype(BF16) for _ in range(ranks)]
-    b = [random.standard_normal((columns, k)).astype(BF16) for _ in range(ranks)]
-    gathered = [np.full((ranks * rows, k), np.nan, BF16) for _ in range(ranks)]
-    d = [np.full((ranks * rows, columns), np.nan, BF16) for _ in range(ranks)]
-    tiles_m, tiles_n, tiles_k = rows // TILE_M, -(-columns // TILE_N), -(-k // TILE_K)
-    arrived = [np.zeros(ranks * tiles_m, np.uint32) for _ in range(ranks)]
-    args = [*map(ww.PerRank, (a, gathered, arrived, b, d)), tiles_m, tiles_n, tiles_k]
-    whole = np.concatenate(a).astype(np.float64)
-    return args, [whole @ each.astype(np.float64).T for each in b]
+@pytest.mark.parametrize(("ranks", "ctas"), [(2, 4), (4, 2)])
+def test_every_rank_multiplies_the_rows_of_all_call_after_call(ranks: int, ctas: int) -> None:
+    problem = Gather(ranks, 2 * TILE_M - 24, 256 - 40, 2 * TILE_K + 24)
+    for call in range(2):
+        for a, d in zip(problem.a, problem.d, strict=True):
+            a[...] = random_arrays(1, a.shape, seed=call)[0]
+            d.fill(np.nan)
+        ww.launch(all_gather_gemm, ctas, args=problem.args, device=f"h200x{ranks}")
+        assert problem.error() <= HALF_ULP
 
 
-@pytest.mark.parametrize(("ranks", "ctas"), [(2, 3), (4, 2)])
-def test_every_rank_multiplies_the_rows_of_all(ranks: int, ctas: int) -> None:
-    args, expected = _problem(ranks, 2 * TILE_M, TILE_N - 40, 2 * TILE_K + 24)
-    ww.launch(all_gather_gemm, ctas, args=args, device=f"h200x{ranks}")
-    for d, wanted in zip(args[4].values, expected, strict=True):
-        assert np.abs(d.astype(np.float64) - wanted).max() <= HALF_ULP * np.abs(wanted).max()
+@pytest.mark.parametrize(("name", "major"), [("128x256", "k"), ("128x128", "mn")])
+def test_rows_that_copies_have_sent(name: str, major: str) -> None:
+    """Three chunks of two rows of tiles: the last has one row, and ends outside the rows of a rank."""
+    config = CONFIGS[name]
+    problem = Gather(2, 5 * TILE_M - 24, 256, TILE_K, config, chunk=2, group=3)
+    args, tiles_k = problem.args, problem.args[9]
+    for rank in range(2):
+        args[1].values[rank][1 - rank] = problem.a[1 - rank]
+        args[2].values[rank].reshape(2, -1)[1 - rank, :3] = tiles_k
+    if major == "mn":
+        args[5] = ww.PerRank([np.ascontiguousarray(b.T) for b in problem.b])
+    ww.launch(kernel_of(config, False).configure(major=major), 4, args=args, device="h200x2")
+    assert problem.error() <= HALF_ULP
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_the_checks_find_nothing(ranks: int) -> None:
-    args, _ = _problem(ranks, TILE_M, TILE_N, 2 * TILE_K)
-    verdict = ww.check(all_gather_gemm, 2, args=args, device=f"h200x{ranks}")
+    verdict = ww.check(all_gather_gemm, 2, args=Gather(ranks, TILE_M, 512, 2 * TILE_K).args, device=f"h200x{ranks}")
     assert verdict.kind == "clean", str(verdict)
 
 
-# What is removed from the PTX, and the rule that finds it.
-REMOVALS = {
-    "the scope of the release": (r"red\.release\.sys", "red.release.gpu", "peer-race"),
-    "the release": (r"red\.release\.sys", "red.relaxed.sys", "peer-race"),
-    "the scope of the acquire": (r"ld\.acquire\.sys", "ld.acquire.gpu", "peer-race"),
-    "the acquire": (r"ld\.acquire\.sys", "ld.relaxed.sys", "peer-race"),
+@kernel("sm_90a", threads=384)
+def two_calls(
+    a: tma.Map[Scalar], gathered: tma.PeerMaps[Scalar], arrived: Peers[u32], begun: Peers[u32], calls: Global[u32],
+    b: tma.Map[Scalar], d: tma.Map[Scalar], tiles_m: u32, tiles_n: u32, tiles_k: u32, chunk: u32, group: u32,
+) -> None:  # fmt: skip
+    """Two calls in one launch of one CTA a rank: the second begins on a rank when the first has ended there."""
+    for _ in range(2):
+        counts = tiles_m, tiles_n, tiles_k, chunk, group
+        all_gather_gemm.function(a, gathered, arrived, begun, calls, b, d, *counts, config=SMALL)
+        bar.sync()
+
+
+def test_a_call_after_another_is_clean() -> None:
+    verdict = ww.check(two_calls, 1, args=Gather(3, TILE_M, 128, TILE_K, SMALL).args, device="h200x3")
+    assert not verdict.findings, str(verdict)
+
+
+# What is weakened in the PTX: which match of how many a call, a pattern and its replacement.
+WAIT = (r"(ld\.acquire\.sys.*\n +setp\.eq\.u32 %p\d+), .*;", r"\1, 0, 0;")
+EDITS: dict[str, tuple[int, int, tuple[str, str]]] = {
+    "the scope of the release of a beginning": (0, 1, (r"st\.release\.sys", "st.release.gpu")),
+    "the release of a beginning": (0, 1, (r"st\.release\.sys", "st.relaxed.sys")),
+    "the scope of the release of an arrival": (0, 1, (r"red\.release\.sys", "red.release.gpu")),
+    "the release of an arrival": (0, 1, (r"red\.release\.sys", "red.relaxed.sys")),
+    "the scope of the acquire of an arrival": (0, 2, (r"ld\.acquire\.sys", "ld.acquire.gpu")),
+    "the acquire of an arrival": (0, 2, (r"ld\.acquire\.sys", "ld.relaxed.sys")),
+    "the wait for an arrival": (0, 2, WAIT),
+    "the scope of the acquire of a beginning": (1, 2, (r"ld\.acquire\.sys", "ld.acquire.gpu")),
+    "the acquire of a beginning": (1, 2, (r"ld\.acquire\.sys", "ld.relaxed.sys")),
+    "the wait for a beginning": (1, 2, WAIT),
     "the wait for the stores": (
-        r"(cp\.async\.bulk\.wait_group) 0;(.*\n.*\n.*mov.u32 .*, 1;)",
-        r"\1.read 0;\2",
-        "peer-race",
+        0,
+        1,
+        (r"(cp\.async\.bulk\.wait_group) 0;(.*\n.*\n.*mov.u32 .*, 1;)", r"\1.read 0;\2"),
     ),
 }
 
 
-@pytest.mark.parametrize("name", REMOVALS)
+@pytest.mark.parametrize("name", EDITS)
 def test_a_synchronisation_that_is_missing_is_found(name: str) -> None:
-    pattern, replacement, rule = REMOVALS[name]
-    traced = all_gather_gemm.trace()
-    text, count = re.subn(pattern, replacement, traced.ptx)
-    assert count
-    args, _ = _problem(2, TILE_M, TILE_N, TILE_K)
-    for number, (parameter, _) in enumerate(traced.params):
-        if parameter in traced.maps:
-            use = traced.maps[parameter]
-            maps = [ww.TensorMap(array, use.box, swizzle=use.swizzle) for array in args[number].values]
-            args[number] = ww.PerRank(maps)
-    kernel = ww.load_ptx(text)["all_gather_gemm"]
-    verdict = ww.check(kernel, 2, smem=traced.smem_bytes, args=args, device="h200x2")
-    assert rule in {finding.rule.id for finding in verdict.findings}, str(verdict)
+    number, each, edit = EDITS[name]
+    traced: Any = two_calls.trace()
+    args = Gather(2, TILE_M, 128, TILE_K, SMALL).args
+    verdict = check_text(traced, weaken(traced.ptx, edit, number, each), 1, args, "h200x2")
+    assert {"peer-race", "deadlock"} & {finding.rule.id for finding in verdict.findings}, str(verdict)

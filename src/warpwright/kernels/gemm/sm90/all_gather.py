@@ -1,34 +1,49 @@
 """All-gather and GEMM in one Hopper kernel, without multicast: D = A·Bᵀ, each rank of a node has a part of A's rows.
 
-Every rank multiplies all rows of A by its own B. Its own rows come first; meanwhile every rank sends them to the
-others, tile by tile, and each tile of D waits only for the rows that it reads. A flag counts the k-blocks of a row of
-tiles that have arrived from a rank.
+Every rank multiplies all rows of A by its own B. Its own rows come first; meanwhile its rows go to the other ranks,
+and each tile of D waits only for the rows that it reads. A flag counts the k-blocks of some rows of tiles that have
+arrived from a rank. A warp of the kernel sends the rows, tile by tile; or copy engines do, which use no SM.
 """
 
 from __future__ import annotations
 
+import builtins
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from warpwright.kernels.gemm.sm90.configs import CONFIGS, STORES, STRIP, Config
-from warpwright.kernels.gemm.sm90.kernel import REGISTERS, load_part, mainloop, operand_ring, store_strip
+from warpwright.kernels.gemm.sm90.kernel import (
+    REGISTERS,
+    cta_position,
+    init_and_sync,
+    load_part,
+    mainloop,
+    multicast_masks,
+    operand_ring,
+    rasterize,
+    signal_target,
+    store_strip,
+    unchanged,
+)
+from warpwright.kernels.gemm.sm90.plan import plan_gemm
+from warpwright.kernels.node import await_flag, is_last, signal_begin
 from warpwright.kernels.tiles import ROW_BYTES, WARP_ROWS, WARPS, atom
 from warpwright.lang import (
-    Break,
     Expr,
+    Global,
     If,
+    Kernel,
     Peers,
     bar,
     bf16,
     ctaid,
     elect_one,
     f32,
-    fence,
     kernel,
-    ld,
     loop,
     mbarrier,
+    min,
     nctaid,
     red,
     role,
@@ -42,87 +57,113 @@ from warpwright.lang import (
 )
 from warpwright.types import Scalar
 
-__all__ = ["all_gather_gemm"]
+__all__ = ["SENDING", "all_gather_gemm", "kernel_of", "plan_gather"]
 
-ALONE = replace(CONFIGS["128x256"], share=(1, 1), stages=3)  # the stage that is missing holds the tile that is sent
+SENDING = replace(CONFIGS["128x256"], stages=3)  # the stage that is missing holds the tile that is sent
 
 
-@kernel("sm_90a", threads=384)
+@kernel("sm_90a", cluster=2, threads=384)
 def all_gather_gemm(
     a: tma.Map[Scalar],
     gathered: tma.PeerMaps[Scalar],
     arrived: Peers[u32],
+    begun: Peers[u32],
+    calls: Global[u32],
     b: tma.Map[Scalar],
     d: tma.Map[Scalar],
     tiles_m: u32,
     tiles_n: u32,
     tiles_k: u32,
+    chunk: u32,
+    group: u32,
     *,
-    config: Config = ALONE,
+    config: Config = SENDING,
+    send: bool = True,
+    major: str = "k",
     dtype: type[Scalar] = bf16,
 ) -> None:
-    """``a``: the rows of this rank, a multiple of the tile's; ``tiles_m`` of a rank. ``gathered``: on every rank room
-    for the rows of all. ``arrived``: on every rank a counter for each row of tiles of each rank, 0 at the start; before
-    the next call with the same buffers all ranks end this one, and the counters are set back.
+    """``a``: the rows of this rank; ``tiles_m`` of a rank. ``gathered``: on every rank room for the rows of all, a
+    matrix for each rank; ``d`` likewise. ``arrived``: on every rank ``tiles_m`` flags for each rank; flag i counts the
+    k-blocks of rows of tiles i · ``chunk`` and later. ``begun``: on every rank a flag for each rank; ``calls``: two
+    counters of this rank. All are 0 before the first call; then no call needs a change of them (see `node`). All CTAs
+    of a rank run at once.
+
+    Without ``send`` copy engines write ``gathered`` on every other rank, and ``tiles_k`` into the flag of a chunk after
+    its rows; the host sets the flags back after the call, and lets no copy begin before; ``begun`` and ``calls`` are
+    not used. With it ``chunk`` is 1. ``group`` rows of clusters are walked together; they divide the rows of a rank, so
+    that its own come first. ``major``: of B in memory.
 
     role      warps  moves                                      waits for               signals
     load      0      A of this rank or gathered, B -> ring      ring.empty, arrived     ring.full
-    send      1      A of this rank -> tile -> all other ranks  sent                    sent, arrived
+    send      1      A of this rank -> tile -> all other ranks  begun, sent             begun, sent, arrived
     multiply  4-     ring -> registers -> blocks of D -> D      ring.full, own block    ring.empty
     """
-    (tile_m, tile_n), consumers, k_columns = config.tile, config.consumers, atom(dtype) * config.depth
-    strips = tile_m // STRIP // consumers
-    ring = operand_ring(config, consumers, ("k", "k"), (dtype, dtype))
+    (tile_m, tile_n), share, consumers = config.tile, config.share, config.consumers
+    k_columns, strips = atom(dtype) * config.depth, tile_m // STRIP // consumers
+    ring = operand_ring(config, consumers * (sum(share) - 1), ("k", major), (dtype, dtype))
     blocks = smem.tile(dtype, (consumers * WARPS * STORES * WARP_ROWS, ROW_BYTES // dtype.nbytes), swizzle=128)
-    tile, sent = smem.tile(dtype, (tile_m, k_columns), swizzle=128), mbarrier(1, name="sent")
-    rank, ranks = gathered.rank, gathered.ranks
+    rank, ranks, call = gathered.rank, gathered.ranks, calls[0] + 1
+    if send:
+        tile, sent = smem.tile(dtype, (tile_m, k_columns), swizzle=128), mbarrier(1, name="sent")
 
-    @role(warp=0, elect=True)
-    def init() -> None:
-        ring.init()
-        sent.init()
-        fence.mbarrier_init()
+        @role(warp=0, elect=True)
+        def init() -> None:
+            sent.init()
 
-    bar.sync()
+    init_and_sync(ring, share, (a, b, d))
+    if send:
+        bar.sync()  # all threads have loaded the number of the call before the last CTA stores it
+    place_m, place_n = cta_position(share)
 
     def output_tiles() -> Iterator[tuple[Expr, Expr, Expr]]:
         """Yields the rank of a tile's rows, its row of tiles in that rank, and its column: this rank's rows first."""
-        for number in loop(ctaid.x, ranks * tiles_m * tiles_n, nctaid.x):
-            later, inside = number // (tiles_m * tiles_n), number % (tiles_m * tiles_n)
-            yield (rank + later) % ranks, inside % tiles_m, inside // tiles_m * tile_n
+        across, down = (tiles_m + (share[0] - 1)) // share[0], (tiles_n + (share[1] - 1)) // share[1]
+        for below, col in rasterize(ranks * across, down, group):
+            source, row = (rank + below // across) % ranks, below % across
+            yield source, row * share[0] + place_m, (col * share[1] + place_n) * tile_n
 
-    @role(warps=range(WARPS))
+    @role(warps=range(WARPS), when=consumers > 1)
     def spare() -> None:
         setmaxnreg.dec(REGISTERS[consumers][0])
 
     @role(warp=0, elect=True)
     def load() -> None:
-        slots = ring.producer()
+        slots, (same_row, same_col) = ring.producer(), multicast_masks(share)
+        of_a, of_b = (place_n, share[1], same_row), (place_m, share[0], same_col)
         for source, row, col in output_tiles():
             own = source == rank
             with If(~own):
-                await_rows(arrived, source * tiles_m + row, tiles_k)
+                await_flag(arrived[rank] + (source * tiles_m + min(row, tiles_m - 1) // chunk), tiles_k)
             for k in loop(tiles_k):
                 slot = next(slots)
                 slot.empty.wait()
                 slot.full.arrive_expect_tx(slot.nbytes)
                 with If(own):
-                    load_part(slot.a, a, "k", (), row * tile_m, k * k_columns, slot.full)
+                    load_part(slot.a, a, "k", (), row * tile_m, k * k_columns, slot.full, of_a)
                 with If(~own):
-                    top = (source * tiles_m + row) * tile_m
-                    load_part(slot.a, gathered[rank], "k", (), top, k * k_columns, slot.full)
-                load_part(slot.b, b, "k", (), col, k * k_columns, slot.full)
+                    load_part(slot.a, gathered[rank], "k", (source,), row * tile_m, k * k_columns, slot.full, of_a)
+                load_part(slot.b, b, major, (), col, k * k_columns, slot.full, of_b)
         slots.wait_all_empty()
+        if send:
+            with If(is_last(calls)):  # all CTAs have read the counters, and no rank adds to them before the next call
+                for number in loop(ranks * tiles_m):
+                    arrived[rank][number] = 0
+                calls[0] = call
 
-    @role(warp=1, elect=True)
-    def send() -> None:
+    @role(warp=1, elect=True, when=send)
+    def send_rows() -> None:
+        with If(ctaid.x == 0):
+            signal_begin(begun, call)
+        with If(ctaid.x < tiles_m * tiles_k):  # the other ranks have read what the last call sent them
+            for step in loop(1, ranks):
+                await_flag(begun[rank] + (rank + step) % ranks, call)
         for number in loop(ctaid.x, tiles_m * tiles_k, nctaid.x):
             row, k = number // tiles_k, number % tiles_k
             sent.arrive_expect_tx(tile.nbytes)
             load_part(tile, a, "k", (), row * tile_m, k * k_columns, sent)
             sent.wait((number - ctaid.x) // nctaid.x & 1)
             for step in loop(1, ranks):
-                tma.store(gathered[(rank + step) % ranks][(rank * tiles_m + row) * tile_m, k * k_columns], tile)
+                tma.store(gathered[(rank + step) % ranks][rank, row * tile_m, k * k_columns], tile)
             tma.commit_group()
             tma.wait_group(0)  # the stores have arrived
             for step in loop(1, ranks):
@@ -131,27 +172,42 @@ def all_gather_gemm(
 
     @role(warps=range(WARPS, WARPS + WARPS * consumers))
     def multiply() -> None:
-        setmaxnreg.inc(REGISTERS[consumers][1])
+        if consumers > 1:
+            setmaxnreg.inc(REGISTERS[consumers][1])
         first = shfl.idx(warp.id // WARPS - 1, 0) * strips
         sums = [wgmma.accumulator(f32, (STRIP, tile_n)) for _ in range(strips)]
         slots, completed, stores = ring.consumer(), ring.consumer(), elect_one()
-        leads = stores & (warp.id % WARPS == 0)
+        peer, shares = signal_target(share)
         for source, row, col in output_tiles():
-            for slot in mainloop(sums, first, 0, tiles_k, slots, completed, ("k", "k")):
-                with If(leads):
-                    slot.empty.arrive()
+            for slot in mainloop(sums, first, 0, tiles_k, slots, completed, ("k", major)):
+                with If(shares):
+                    slot.empty.at(peer).arrive(scope="cta")
             for i, acc in enumerate(sums):
-                top = (source * tiles_m + row) * tile_m + (first + i) * STRIP
-                store_strip(acc, d, blocks, warp.id - WARPS, (), top, col, stores, unchanged, config.matrices)
+                top = row * tile_m + (first + i) * STRIP
+                store_strip(acc, d, blocks, warp.id - WARPS, (source,), top, col, stores, unchanged, config.matrices)
         with If(stores):
             tma.wait_group(0)
 
 
-def await_rows(arrived: Peers[u32], number: Expr, count: Expr) -> None:
-    """Wait until all k-blocks of a row of tiles have arrived on this rank."""
-    for _ in loop():
-        Break(when=ld(arrived[arrived.rank] + number, sem="acquire", scope="sys") == count)
+@functools.cache
+def kernel_of(config: Config, send: bool) -> Kernel:
+    """Returns the kernel of ``config``; configure ``major`` and ``dtype``."""
+    shape = kernel("sm_90a", cluster=config.cluster, threads=config.threads)
+    return shape(all_gather_gemm.function).configure(config=config, send=send)
 
 
-def unchanged(sums: list[Any], column: Any) -> list[Any]:
-    return sums
+def plan_gather(
+    config: Config, ranks: int, rows: int, n: int, k: int, *, sms: int
+) -> tuple[tuple[int, int, int], tuple[int, int, int], int]:
+    """Returns the grid, the tiles and ``group`` of a launch for ``rows`` of each rank, 16-bit operands."""
+    found = plan_gemm(config, rows, n, k, sms=sms)
+    tiles_m, tiles_n, tiles_k, _ = found.tiles
+    across, down = -(-tiles_m // config.share[0]), -(-tiles_n // config.share[1])
+    places, clusters = max(1, sms // config.cluster), ranks * across * down
+    grid = -(-clusters // -(-clusters // places)) * config.cluster, 1, 1
+    return grid, (tiles_m, tiles_n, tiles_k), max_divisor(across, config.group)
+
+
+def max_divisor(number: int, most: int) -> int:
+    """Returns the largest divisor of ``number`` that is at most ``most``."""
+    return next(each for each in range(builtins.min(number, most), 0, -1) if number % each == 0)

@@ -70,6 +70,7 @@ __all__ = [
     "Matrix",
     "cta_position",
     "gemm",
+    "grouped_tile",
     "init_and_sync",
     "k_blocks",
     "load_part",
@@ -77,9 +78,11 @@ __all__ = [
     "multicast_masks",
     "multiply_block",
     "operand_ring",
+    "rasterize",
     "signal_target",
     "split_batch",
     "store_strip",
+    "unchanged",
 ]
 
 REGISTERS = {2: (40, 232), 3: (32, 160)}  # by the number of consumers: of a loading thread, of a consuming thread
@@ -231,7 +234,7 @@ def signal_target(share: tuple[int, int]) -> tuple[Expr, Expr]:
     return peer, (peer < share[0] * share[1]) & related
 
 
-def rasterize(across: Expr, down: Expr, group: int) -> Iterator[tuple[Expr, Expr]]:
+def rasterize(across: Expr, down: Expr, group: Expr | int) -> Iterator[tuple[Expr, Expr]]:
     """Rows and columns of this cluster's share of ``across`` × ``down`` tiles: down the rows of a group, then along.
 
     Cluster i takes tiles i, i + number of clusters, …. No division by a run-time value precedes the first load: groups
@@ -251,6 +254,13 @@ def rasterize(across: Expr, down: Expr, group: int) -> Iterator[tuple[Expr, Expr
             col.set(within // rows)
         yield first + row, col
         within += nclusterid.x
+
+
+def grouped_tile(number: Expr, across: Expr, down: Expr, group: int) -> tuple[Expr, Expr]:
+    """Returns row and column of tile ``number`` of ``across`` × ``down``: down the rows of a group, then along."""
+    first = number // (down * group) * group
+    rows, within = min(across - first, group), number % (down * group)
+    return first + within % rows, within // rows
 
 
 def split_batch(row: Expr, across: Expr, batched: str) -> tuple[Matrix, Expr]:
@@ -348,7 +358,7 @@ def multiply_block(sums: list[Fragment], slot: Any, first: Any, more: Expr, majo
 
 def store_strip(
     acc: Fragment,
-    d: tma.Map[Scalar],
+    d: tma.Map[Scalar] | tma.PeerMaps[Scalar],
     blocks: Tile,
     own: Expr,
     matrix: tuple[Expr, ...],
@@ -375,5 +385,20 @@ def store_strip(
         fence.proxy_async()
         warp.sync()
         with If(stores):
-            tma.store(d[(*matrix, row + own % WARPS * WARP_ROWS, col + left)], block)
+            for each in maps(d):
+                tma.store(each[(*matrix, row + own % WARPS * WARP_ROWS, col + left)], block)
             tma.commit_group()
+
+
+def maps(d: tma.Map[Scalar] | tma.PeerMaps[Scalar]) -> Iterator[tma.Map[Scalar]]:
+    """Yields the tensor map of D, or those of all ranks, this rank's last."""
+    if isinstance(d, tma.PeerMaps):
+        for step in loop(1, d.ranks + 1):
+            yield d[(d.rank + step) % d.ranks]
+    else:
+        yield d
+
+
+def unchanged(sums: list[Any], column: Any) -> list[Any]:
+    """The epilogue that changes nothing."""
+    return sums

@@ -17,6 +17,7 @@ from warpwright.kernels.gemm.sm90.kernel import (
     split_batch,
     store_strip,
 )
+from warpwright.kernels.gemm.sm90.sums import add_sums, store_sums, sums_offset
 from warpwright.kernels.tiles import ROW_BYTES, WARP_ROWS, WARPS, atom, clear
 from warpwright.lang import (
     Expr,
@@ -29,13 +30,11 @@ from warpwright.lang import (
     elect_one,
     f32,
     kernel,
-    ld,
     loop,
     role,
     select,
     shfl,
     smem,
-    st,
     tid,
     tma,
     u32,
@@ -133,7 +132,7 @@ def gemm_split(
     @role(warps=range(WARPS, WARPS + strips), when=rank == owner)
     def sum_up() -> None:
         for number in range(split - 1):
-            add_sums(acc, parts, number * owned + own)
+            add_sums(acc, parts + sums_offset(acc, number * owned + own, f32))
         one = elect_one()
         finish = epilogue.prepare(alpha, scale_a, scale_b, bias, columns)
         top = row + owner * (owned * WARP_ROWS)
@@ -143,20 +142,6 @@ def gemm_split(
 
 
 def send_sums(acc: Fragment, parts: Shared[Any], owner: Expr, number: Expr) -> None:
-    """Store this warp's sums to entry ``number`` of ``parts`` in CTA ``owner``, four a thread, threads side by side."""
-    there = Pointer(f32, cluster.map(parts.address, owner), 0, "shared::cluster") + sums_offset(acc, number)
-    for i in range(0, len(acc.regs), 4):
-        st(there + i * 32, *acc.regs[i : i + 4])
-
-
-def add_sums(acc: Fragment, parts: Shared[Any], number: Expr) -> None:
-    """Add entry ``number`` of ``parts``, the sums of a warp of another CTA, to ``acc``."""
-    mine = parts + sums_offset(acc, number)
-    for i in range(0, len(acc.regs), 4):
-        for register, value in zip(acc.regs[i : i + 4], ld(mine + i * 32, vec=4), strict=True):
-            register.set(register + value)
-
-
-def sums_offset(acc: Fragment, number: Any) -> Any:
-    """Offset of this thread's first four sums in entry ``number`` of `parts`."""
-    return number * (len(acc.regs) * 32) + warp.lane * 4
+    """Store this warp's sums to entry ``number`` of ``parts`` in CTA ``owner``."""
+    there: Pointer[Any] = Pointer(f32, cluster.map(parts.address, owner), 0, "shared::cluster")
+    store_sums(acc, there + sums_offset(acc, number, f32))

@@ -1,0 +1,198 @@
+"""``torch.ops.warpwright.all_gather_matmul`` and ``matmul_reduce_scatter``.
+
+They are differentiable, work under ``torch.compile``, and in CUDA graphs after a first call with the same shapes.
+
+Each is the gradient of the other: with dD = the gradient of D, the gradient of x is dD · weightᵀ, whose rows are summed
+and scattered where x was gathered, and gathered where D was scattered.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import _functional_collectives  # noqa: F401  (registers the operators of `_all_gather`)
+from torch.distributed import distributed_c10d as c10d
+
+from warpwright.distributed import gather, scatter
+from warpwright.distributed.choice import choose
+from warpwright.distributed.problem import MAP_BYTES, describe_gather, describe_scatter
+from warpwright.distributed.workspace import workspace_of
+
+__all__ = ["all_gather_matmul", "matmul_reduce_scatter", "run_gather", "run_scatter"]
+
+
+def all_gather_matmul(
+    x: Tensor, weights: Tensor | list[Tensor] | tuple[Tensor, ...], group: Any = None
+) -> Tensor | list[Tensor]:
+    """Returns ``all_gather(x) @ weight`` for a weight, or a list of these for several, which share one all-gather.
+
+    ``x`` (…, K) is the part of this rank; the parts of all ranks follow one another along the first axis. A weight is
+    (K, N), such as ``linear.weight.T``. All ranks of ``group``, at most 8 of one host, call it with equal shapes and
+    dtypes and in one order; it is a ProcessGroup or the name of one, by default the world.
+
+    Raises UsageError for shapes and dtypes that do not fit together or differ between ranks, and DistributedTimeout
+    when a rank makes no such call within the time limit.
+    """
+    single = isinstance(weights, Tensor)
+    given = [weights] if isinstance(weights, Tensor) else list(weights)
+    flat = x.reshape(-1, x.shape[-1])
+    if torch.compiler.is_compiling() or _needs_dispatcher(x, *given):
+        products = torch.ops.warpwright.all_gather_matmul(flat, given, _name(group), False)
+    else:
+        products = run_gather(flat, given, _group(group))
+    shaped = [each.view(-1, *x.shape[1:-1], each.shape[-1]) for each in products]
+    return shaped[0] if single else shaped
+
+
+def matmul_reduce_scatter(x: Tensor, weight: Tensor, group: Any = None) -> Tensor:
+    """Returns the part of this rank of the sum of ``x @ weight`` of all ranks, scattered along the first axis.
+
+    ``x`` is (…, K) and ``weight`` (K, N) of this rank; the first extent of ``x`` is a multiple of the number of ranks.
+    A sum of two ranks is rounded twice, of n ranks n times. Everything else is as in `all_gather_matmul`.
+    """
+    flat = x.reshape(-1, x.shape[-1])
+    if torch.compiler.is_compiling() or _needs_dispatcher(x, weight):
+        out = torch.ops.warpwright.matmul_reduce_scatter(flat, weight, _name(group))
+    else:
+        out = run_scatter(flat, weight, _group(group))
+    return out.view(-1, *x.shape[1:-1], weight.shape[1])
+
+
+def _needs_dispatcher(*tensors: Tensor) -> bool:
+    """Returns whether a gradient, a mode or a subclass needs the operator."""
+    recorded = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
+    plain = all(type(each) in (Tensor, torch.nn.Parameter) for each in tensors)
+    return bool(recorded or not plain or torch._C._len_torch_dispatch_stack() > 0)
+
+
+def _name(group: Any) -> str:
+    """Returns the name of a group: of a ProcessGroup, of a name, or of the world for None."""
+    if isinstance(group, str):
+        return group
+    return str((c10d._get_default_group() if group is None else group).group_name)
+
+
+def _group(group: Any) -> Any:
+    """Returns the ProcessGroup of a group or of its name, or the world for None."""
+    if isinstance(group, str):
+        return c10d._resolve_process_group(group)
+    return c10d._get_default_group() if group is None else group
+
+
+def run_gather(x: Tensor, weights: list[Tensor], group: Any, engine: str | None = None) -> list[Tensor]:
+    """Returns the products; ``engine`` is a name in `gather.ENGINES`, the default that of `choose`."""
+    shared, x = workspace_of(group), _aligned(x)
+    key = engine, x.shape, x.dtype, *map(_layout, weights)
+    run = shared.bound.get(key)
+    if run is None:
+        problem = describe_gather(x, weights, shared.ranks)
+        shared.digest(problem)
+        run = shared.bound[key] = gather.ENGINES[engine or choose(problem, shared.gpu.spec.arch)](shared, problem)
+    products = [x.new_empty(shared.ranks * x.shape[0], weight.shape[1]) for weight in weights]
+    run(x, weights, [each.view(shared.ranks, x.shape[0], -1) for each in products])
+    return products
+
+
+def run_scatter(x: Tensor, weight: Tensor, group: Any, engine: str | None = None) -> Tensor:
+    """Returns the part of this rank; ``engine`` is a name in `scatter.ENGINES`, the default that of `choose`."""
+    shared, x = workspace_of(group), _aligned(x)
+    key = engine, x.shape, x.dtype, _layout(weight)
+    run = shared.bound.get(key)
+    if run is None:
+        problem = describe_scatter(x, weight, shared.ranks)
+        shared.digest(problem)
+        run = shared.bound[key] = scatter.ENGINES[engine or choose(problem, shared.gpu.spec.arch)](shared, problem)
+    out = x.new_empty(x.shape[0] // shared.ranks, weight.shape[1])
+    run(x, weight, out)
+    return out
+
+
+def _layout(weight: Tensor) -> tuple[Any, ...]:
+    return weight.shape, weight.stride(), weight.dtype, weight.data_ptr() % MAP_BYTES
+
+
+def _aligned(x: Tensor) -> Tensor:
+    """Returns ``x`` as a tensor map covers it."""
+    x = x.contiguous()
+    return x.clone() if x.data_ptr() % MAP_BYTES else x
+
+
+_library = torch.library.Library("warpwright", "FRAGMENT")
+_library.define("all_gather_matmul(Tensor x, Tensor[] weights, str group, bool gathered) -> Tensor[]")
+_library.define("matmul_reduce_scatter(Tensor x, Tensor weight, str group) -> Tensor")
+
+
+def _gather(x: Tensor, weights: list[Tensor], group: str, gathered: bool) -> list[Tensor]:
+    """The kernel; with ``gathered`` the last result is x of all ranks."""
+    found = c10d._resolve_process_group(group)
+    products = run_gather(x, weights, found)
+    return [*products, _all_gather(x, group)] if gathered else products
+
+
+def _all_gather(x: Tensor, group: str) -> Tensor:
+    ranks = c10d._resolve_process_group(group).size()
+    found = torch.ops._c10d_functional.all_gather_into_tensor(x.contiguous(), ranks, group)
+    return torch.ops._c10d_functional.wait_tensor(found)
+
+
+def _fake_gather(x: Tensor, weights: list[Tensor], group: str, gathered: bool) -> list[Tensor]:
+    rows = x.shape[0] * c10d._resolve_process_group(group).size()
+    products = [x.new_empty(rows, weight.shape[1]) for weight in weights]
+    return [*products, x.new_empty(rows, x.shape[1])] if gathered else products
+
+
+def _scatter(x: Tensor, weight: Tensor, group: str) -> Tensor:
+    return run_scatter(x, weight, c10d._resolve_process_group(group))
+
+
+def _fake_scatter(x: Tensor, weight: Tensor, group: str) -> Tensor:
+    return x.new_empty(x.shape[0] // c10d._resolve_process_group(group).size(), weight.shape[1])
+
+
+def _save_gather(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    x, weights, ctx.group, _ = inputs
+    ctx.save_for_backward(x, *weights)
+
+
+def _gather_gradient(ctx: Any, given: list[Tensor | None]) -> tuple[Any, ...]:
+    x, *weights = ctx.saved_tensors
+    rows = x.shape[0] * c10d._resolve_process_group(ctx.group).size()
+    gradients = [
+        weight.new_zeros(rows, weight.shape[1]) if gradient is None else gradient.contiguous()
+        for weight, gradient in zip(weights, given, strict=False)
+    ]
+    of_x, of_weights = None, [None] * len(weights)
+    if ctx.needs_input_grad[0]:
+        gradient, weight = torch.cat(gradients, 1), torch.cat(weights, 1)
+        of_x = torch.ops.warpwright.matmul_reduce_scatter(gradient, weight.T, ctx.group)
+    if any(weight.requires_grad for weight in weights):
+        whole = _all_gather(x, ctx.group)
+        of_weights = [whole.T @ gradient for gradient in gradients]
+    return of_x, of_weights, None, None
+
+
+def _save_scatter(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    x, weight, ctx.group = inputs
+    ctx.save_for_backward(x, weight)
+
+
+def _scatter_gradient(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+    x, weight = ctx.saved_tensors
+    needs_x, needs_weight, _ = ctx.needs_input_grad
+    gradient = gradient.contiguous()
+    if not needs_weight:
+        found = torch.ops.warpwright.all_gather_matmul(gradient, [weight.T], ctx.group, False)
+        return found[0], None, None
+    of_x, whole = torch.ops.warpwright.all_gather_matmul(gradient, [weight.T], ctx.group, True)
+    return of_x if needs_x else None, x.T @ whole, None
+
+
+for _operator, _kernel, _fake, _save, _gradient in (
+    ("all_gather_matmul", _gather, _fake_gather, _save_gather, _gather_gradient),
+    ("matmul_reduce_scatter", _scatter, _fake_scatter, _save_scatter, _scatter_gradient),
+):
+    _library.impl(_operator, _kernel, "CUDA")
+    torch.library.register_fake(f"warpwright::{_operator}", _fake, lib=_library)
+    torch.library.register_autograd(f"warpwright::{_operator}", _gradient, setup_context=_save, lib=_library)

@@ -1,0 +1,173 @@
+"""What the ranks of a group share on their GPUs: memory that all address, flags, a barrier, and a stream of copies."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import _symmetric_memory as symm_mem
+from torch.distributed import distributed_c10d as c10d
+
+from warpwright import cuda
+from warpwright.cuda.driver import call, require
+from warpwright.distributed.agreement import Agreement, time_limit
+from warpwright.distributed.launches import launch_at
+from warpwright.distributed.problem import Problem
+from warpwright.errors import UsageError
+from warpwright.kernels.barrier import barrier
+from warpwright.layout.peers import ADDRESS_BYTES, RANKS, pack_peers
+
+__all__ = ["FLAGS", "Workspace", "workspace_of"]
+
+FLAGS = 1 << 16  # words
+MARK_BYTES = 8 * RANKS
+FLAG_BYTES = 4
+LEAST_BYTES = 64 << 20
+ORDER = -1  # the event that orders calls of different streams
+
+
+class Workspace:
+    """The memory, flags and streams that the ranks of ``group`` share; no other group uses them.
+
+    ``data`` is memory of this rank, ``pointers`` has the addresses of that of all ranks, ``flags`` likewise. A call
+    begins with `start`, a barrier: then every rank has ended its calls before, and the flags of this rank are 0.
+    ``begun`` and ``calls`` are for kernels that send by themselves (`warpwright.kernels.node`).
+    """
+
+    def __init__(self, group: Any) -> None:
+        self.group, self.rank, self.ranks = group, group.rank(), group.size()
+        if self.ranks > RANKS:
+            raise UsageError(f"given a group of {self.ranks} ranks; expected at most {RANKS}, of one host")
+        _MADE[group.group_name] += 1  # a group that is made again may find the keys of the last one in its store
+        store = c10d.PrefixStore(f"warpwright {_MADE[group.group_name]}", c10d._get_process_group_store(group))
+        self.agreement = Agreement(store, self.rank, self.ranks)
+        self.gpu = cuda.device(f"cuda:{torch.cuda.current_device()}")
+        self.device = torch.device("cuda", self.gpu.ordinal)
+        self.bindings = require()
+        self.bound: dict[Any, Any] = {}  # engines of problems, with the memory of now
+        self._digests: dict[Problem, int] = {}
+        self.kept: list[Any] = []  # memory that captured graphs may use
+        self.control, self.marks = self._share(MARK_BYTES + FLAG_BYTES * (RANKS + FLAGS))
+        self.begun = tuple(pointer + MARK_BYTES for pointer in self.marks)
+        self.flags = tuple(pointer + FLAG_BYTES * RANKS for pointer in self.begun)
+        self.counters = torch.zeros(8, dtype=torch.int32, device=self.device)
+        self.calls = self.counters[4:].data_ptr()
+        self.data = torch.empty(0, dtype=torch.uint8, device=self.device)
+        self.pointers: tuple[int, ...] = ()
+        self.streams = [torch.cuda.Stream(self.device) for _ in range(2)]
+        self.sends, self.receives = (int(stream.cuda_stream) for stream in self.streams)
+        self._events: dict[int, Any] = {}
+        self._barrier = functools.lru_cache(256)(self._bind_barrier)
+
+    def digest(self, problem: Problem) -> int:
+        """Returns the digest of a problem that all ranks agree on. Raises the errors of `Agreement.digest`."""
+        found = self._digests.get(problem)
+        if found is None:
+            found = self._digests[problem] = self.agreement.digest(problem.text)
+        return found
+
+    def reserve(self, nbytes: int) -> None:
+        """Let ``data`` have at least ``nbytes`` on every rank; all ranks call it alike."""
+        if self.data.numel() >= nbytes:
+            return
+        if torch.cuda.is_current_stream_capturing():
+            raise UsageError(
+                f"given a call that needs {nbytes:,} bytes of shared memory while a CUDA graph is captured; expected "
+                "memory from an earlier call: call it once with these shapes before the capture"
+            )
+        self.kept.append((self.data, self.bound))
+        self.bound = {}
+        self.data, self.pointers = self._share(max(LEAST_BYTES, 1 << (nbytes - 1).bit_length()))
+
+    def _share(self, nbytes: int) -> tuple[Tensor, tuple[int, ...]]:
+        """Returns memory of zeros that all ranks address, and its address on each of them."""
+        tensor = symm_mem.empty(nbytes, dtype=torch.uint8, device=self.device)
+        handle = symm_mem.rendezvous(tensor, self.group.group_name)
+        self.kept.append(handle)
+        tensor.zero_()
+        torch.cuda.synchronize(self.device)
+        self.agreement.exchange(f"sharing {nbytes} bytes")
+        offset = tensor.data_ptr() - handle.buffer_ptrs[self.rank]
+        return tensor, tuple(pointer + offset for pointer in handle.buffer_ptrs)
+
+    def block(self, pointers: tuple[int, ...]) -> bytes:
+        """Returns a parameter ``Peers`` with these addresses."""
+        return pack_peers([pointer.to_bytes(ADDRESS_BYTES, "little") for pointer in pointers], self.rank)
+
+    def view(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Returns a tensor over this rank's ``data``."""
+        count = functools.reduce(int.__mul__, shape, dtype.itemsize)
+        return self.data[offset : offset + count].view(dtype).view(shape)
+
+    def start(self, digest: int, flags: int, stream: int) -> None:
+        """Set ``flags`` flags of this rank to 0, and let ``stream`` wait until all ranks have come here.
+
+        Calls of all groups follow one another on a GPU, on any stream: two kernels that wait for two other ranks could
+        each occupy the SMs that the other's peer needs.
+        """
+        if flags > FLAGS:
+            raise UsageError(f"given a call that needs {flags} flags; expected at most {FLAGS}; give it fewer rows")
+        last = _LAST_STREAMS.setdefault(self.gpu.ordinal, stream)
+        if last != stream and not torch.cuda.is_current_stream_capturing():
+            self.order(last, stream, ORDER)
+        _LAST_STREAMS[self.gpu.ordinal] = stream
+        self._barrier(digest, flags, stream)()
+
+    def _bind_barrier(self, digest: int, flags: int, stream: int) -> cuda.Launch:
+        values = {
+            "marks": self.block(self.marks),
+            "epoch": self.counters.data_ptr(),
+            "counters": self.flags[self.rank],
+            "count": flags,
+            "digest": digest,
+            "limit_ns": int(time_limit() * 1e9),
+        }
+        return launch_at(self.gpu, barrier, (1, 1, 1), values, stream)
+
+    @staticmethod
+    def stream() -> int:
+        """Returns the handle of torch's current stream."""
+        return int(torch.cuda.current_stream().cuda_stream)
+
+    def event(self, number: int) -> Any:
+        """Returns one of the events of this workspace."""
+        if number not in self._events:
+            flag = self.bindings.CUevent_flags.CU_EVENT_DISABLE_TIMING
+            self._events[number] = call(self.bindings.cuEventCreate(flag))
+        return self._events[number]
+
+    def order(self, before: int, after: int, event: int) -> None:
+        """Let the stream ``after`` wait for the work of the stream ``before`` so far."""
+        call(self.bindings.cuEventRecord(self.event(event), before))
+        call(self.bindings.cuStreamWaitEvent(after, self.event(event), 0))
+
+    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """Start a copy by a copy engine."""
+        call(self.bindings.cuMemcpyAsync(target, source, nbytes, stream))
+
+    def signal(self, rank: int, flag: int, value: int, stream: int) -> None:
+        """Store ``value`` to a flag of ``rank`` after the copies of ``stream`` so far."""
+        call(self.bindings.cuStreamWriteValue32(stream, self.flags[rank] + FLAG_BYTES * flag, value, 0))
+
+    def wait(self, flag: int, value: int, stream: int) -> None:
+        """Let ``stream`` wait until a flag of this rank is ``value`` at least."""
+        call(self.bindings.cuStreamWaitValue32(stream, self.flags[self.rank] + FLAG_BYTES * flag, value, 0))
+
+
+_MADE = Counter[str]()  # workspaces for each name of a group
+_LAST_STREAMS: dict[int, int] = {}  # of each GPU, the stream of the last call
+_WORKSPACES: dict[str, Workspace] = {}
+
+
+def workspace_of(group: Any) -> Workspace:
+    """Returns the workspace of a ProcessGroup; the first call is collective.
+
+    A group that was destroyed and made again under its old name gets a workspace of its own.
+    """
+    known = _WORKSPACES.get(group.group_name)
+    if known is None or known.group is not group:
+        known = _WORKSPACES[group.group_name] = Workspace(group)
+    return known

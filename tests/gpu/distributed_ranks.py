@@ -1,0 +1,195 @@
+"""Checks of `warpwright.distributed` on real GPUs: ``torchrun --nproc-per-node 2 tests/gpu/distributed_ranks.py``.
+
+Each check prints its name; the first that fails ends the program. ``tests/gpu/test_distributed.py`` runs it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+
+os.environ.setdefault("WARPWRIGHT_TIME_LIMIT", "20")
+
+import torch
+import torch.distributed as dist
+
+from warpwright.distributed import all_gather_matmul, gather, matmul_reduce_scatter, operators, scatter
+from warpwright.distributed.choice import takes
+from warpwright.distributed.problem import describe_gather
+from warpwright.distributed.workspace import workspace_of
+from warpwright.errors import UsageError
+
+BOUND = 2.0**-7  # two roundings to bfloat16, of the largest value
+SHAPES = ((1024, 512, 4096), (1400, 1000, 520), (130, 264, 64), (4096, 3072, 4096))  # rows of a rank, N, K
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+
+
+def all_rows(x: torch.Tensor) -> torch.Tensor:
+    whole = x.new_empty(dist.get_world_size() * x.shape[0], *x.shape[1:])
+    dist.all_gather_into_tensor(whole, x.contiguous())
+    return whole
+
+
+def own_rows(sums: torch.Tensor) -> torch.Tensor:
+    own = sums.new_empty(sums.shape[0] // dist.get_world_size(), *sums.shape[1:])
+    dist.reduce_scatter_tensor(own, sums.contiguous())
+    return own
+
+
+def poison() -> None:
+    workspace_of(dist.group.WORLD).data.fill_(0xFF)
+    torch.cuda.synchronize()
+    dist.barrier()
+
+
+def require_close(found: torch.Tensor, expected: torch.Tensor, what: str, bound: float = BOUND) -> None:
+    error = float((found.float() - expected.float()).abs().max() / expected.float().abs().max())
+    assert error <= bound and not math.isnan(error), f"{what}: an error of {error:.2e}; the bound is {bound:.2e}"
+
+
+def check_engines() -> None:
+    for rows, n, k in SHAPES:
+        for name in gather.ENGINES:
+            x, weights = random(rows, k), [random(n, k).T, random(k, n)]
+            if not takes(name, describe_gather(x, weights, dist.get_world_size())):
+                weights = [random(n, k).T, random(n + 8, k).T]
+            poison()
+            found = operators.run_gather(x, weights, dist.group.WORLD, name)
+            for result, weight in zip(found, weights, strict=True):
+                require_close(result, all_rows(x).float() @ weight.float(), f"{name}, {(rows, n, k)}")
+        for name in scatter.ENGINES:
+            x, weight = random(rows * dist.get_world_size(), k), random(n, k).T
+            poison()
+            found = operators.run_scatter(x, weight, dist.group.WORLD, name)
+            require_close(found, own_rows(x.float() @ weight.float()), f"{name}, {(rows, n, k)}")
+
+
+def check_many_calls() -> None:
+    """Repeated calls with other data, without synchronisation between them."""
+    weight, into = random(1024, 512).T, random(512, 1024).T
+    inputs = [random(512, 512) for _ in range(20)]
+    found = [matmul_reduce_scatter(all_gather_matmul(x, weight), into) for x in inputs]
+    for x, result in zip(inputs, found, strict=True):
+        middle = (all_rows(x).float() @ weight.float()).bfloat16().float()
+        require_close(result, own_rows(middle @ into.float()), "many calls", 2 * BOUND)
+
+
+def check_gradients() -> None:
+    x, y = random(256, 512).requires_grad_(), random(256, 512).requires_grad_()
+    weights = [random(768, 512).T.requires_grad_(), random(256, 512).T.requires_grad_()]
+    last, other = random(512, 768).T.requires_grad_(), random(512, 768).T.requires_grad_()
+    direction = random(256, 512)
+    first, second = all_gather_matmul(x, weights)
+    (matmul_reduce_scatter(first, last) * direction).sum().backward(retain_graph=True)
+    (second.float().square().sum()).backward()
+    whole, products = all_rows(x.detach()).float(), all_rows(direction).float()
+    of_first = products @ last.detach().float().T
+    of_second = 2 * (whole @ weights[1].detach().float())
+    require_close(last.grad, (whole @ weights[0].detach().float()).T @ products, "gradient of the last weight", 0.03)
+    require_close(weights[0].grad, whole.T @ of_first, "gradient of a weight", 0.03)
+    require_close(weights[1].grad, whole.T @ of_second, "gradient of the other weight", 0.03)
+    of_x = of_first @ weights[0].detach().float().T + of_second @ weights[1].detach().float().T
+    require_close(x.grad, own_rows(of_x), "gradient of x", 0.03)
+    del y, other
+
+
+def check_graph() -> None:
+    """A captured call follows its inputs; calls outside the graph lie between its replays."""
+    x, weight, into = random(512, 512), random(1024, 512).T, random(512, 1024).T
+    for name in gather.ENGINES:
+        if name == "in turn":
+            continue
+        run = lambda: matmul_reduce_scatter(operators.run_gather(x, [weight], dist.group.WORLD, name)[0], into)  # noqa: E731, B023
+        run()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = run()
+        for replay in range(5):
+            x.copy_(random(512, 512))
+            graph.replay()
+            if replay % 2:
+                all_gather_matmul(x, weight)
+            middle = (all_rows(x).float() @ weight.float()).bfloat16().float()
+            require_close(result, own_rows(middle @ into.float()), f"graph of {name}", 2 * BOUND)
+
+
+def check_compile() -> None:
+    weight, into = random(1024, 512).T, random(512, 1024).T
+    compiled = torch.compile(
+        lambda x: matmul_reduce_scatter(torch.relu(all_gather_matmul(x, weight)), into), fullgraph=True
+    )
+    x = random(512, 512)
+    require_close(compiled(x), matmul_reduce_scatter(torch.relu(all_gather_matmul(x, weight)), into), "compile")
+
+
+def check_two_groups() -> None:
+    """Two groups of the same ranks in turn, on two streams at once."""
+    ranks = list(range(dist.get_world_size()))
+    groups = [dist.new_group(ranks) for _ in range(2)]
+    weight, x = random(1024, 512).T, random(512, 512)
+    expected = all_rows(x).float() @ weight.float()
+    streams = [torch.cuda.Stream() for _ in groups]
+    torch.cuda.synchronize()
+    found = []
+    for _ in range(5):
+        for group, stream in zip(groups, streams, strict=True):
+            with torch.cuda.stream(stream):
+                found.append(all_gather_matmul(x, weight, group))
+    torch.cuda.synchronize()
+    for result in found:
+        require_close(result, expected, "two groups")
+
+
+def check_disagreement() -> None:
+    rows = 128 + 128 * dist.get_rank()
+    try:
+        all_gather_matmul(random(rows, 512), random(1024, 512).T)
+    except UsageError as error:
+        assert "the ranks of a group make different calls" in str(error), error
+    else:
+        raise AssertionError("ranks with different rows were not told so")
+
+
+def check_restart() -> None:
+    """A group that was destroyed and made again."""
+    dist.destroy_process_group()
+    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    x, weight = random(256, 512), random(1024, 512).T
+    require_close(all_gather_matmul(x, weight), all_rows(x).float() @ weight.float(), "restart")
+
+
+CHECKS = (
+    check_engines,
+    check_many_calls,
+    check_gradients,
+    check_two_groups,
+    check_disagreement,
+    check_compile,
+    check_graph,
+    check_restart,
+)
+
+
+def main() -> int:
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    torch.manual_seed(dist.get_rank())
+    wanted = sys.argv[1:]
+    for check in CHECKS:
+        if wanted and check.__name__ not in wanted:
+            continue
+        check()
+        torch.cuda.synchronize()
+        if dist.get_rank() == 0:
+            print(f"{check.__name__}: ok", flush=True)
+    dist.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
