@@ -67,6 +67,7 @@ def pytest_configure() -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # a collection of garbage does not look at a million objects of the test files
+    gc.set_threshold(50_000, 20, 100)  # nor often at the kernels that a process keeps; Python's is 700 or 2,000
     gc.enable()
 
 

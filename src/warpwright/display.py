@@ -17,9 +17,9 @@ def html_of(result: Any) -> str:
     return str(FUNCTIONS["html"](result))
 
 
-def show(result: Any) -> Any:
+def show(result: Any, *more: Any) -> Any:
     """Opens the report of a result in a browser, or returns it for the output of a cell."""
-    return FUNCTIONS["show"](result)
+    return FUNCTIONS["show"](result, *more)
 
 
 def progress(text: str, total: int) -> AbstractContextManager[Callable[[int], None]]:

@@ -24,7 +24,7 @@ __all__ = [
     "write_code",
 ]
 
-CODE_BYTES = 1 << 28  # of the entries of one folder
+CODE_BYTES = 1 << 30  # of the entries of one folder
 DIGEST = hashlib.sha256().digest_size
 PART = ".warpwright-part-"  # of the name of an unfinished file; the number of its process follows
 _parts: set[Path] = set()
@@ -119,18 +119,24 @@ def _runs(process: int) -> bool:
 
 
 def read_code(path: Path) -> bytes | None:
-    """Returns a cache entry; None if it is missing or damaged, or if another user may write to its folder."""
+    """Returns a cache entry, which counts as new then; None if it is missing or damaged, or if another user may write
+    to its folder."""
     try:
         entry = path.read_bytes() if _is_private(path.parent) else b""
     except OSError:
         return None
     digest, code = entry[:DIGEST], entry[DIGEST:]
-    return code if hashlib.sha256(code).digest() == digest else None
+    if hashlib.sha256(code).digest() != digest:
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(path)
+    return code
 
 
 def write_code(path: Path, code: bytes) -> None:
     """Write a cache entry, whose name begins with two hexadecimal digits. Does nothing where the folder cannot be
-    written, or where another user may write to it. Now and then the oldest entries beyond `CODE_BYTES` go."""
+    written, or where another user may write to it. Now and then those go that were not used for the longest time,
+    beyond `CODE_BYTES`."""
     with contextlib.suppress(OSError):
         if make_private(path.parent):
             replace_file(path, hashlib.sha256(code).digest() + code)

@@ -34,8 +34,9 @@ def test_no_probe_has_a_race(probe: Probe) -> None:
 def test_a_load_reads_the_lanes_that_ptx_names() -> None:
     """16x256b is the fragment of mma.sync (PTX ISA 9.1 section 9.7.16.2.3): thread t has row t/4, columns 2(t%4)."""
     loads = next(probe for probe in TENSOR if probe.name == "tensor_loads")
-    found, missing = answers(loads.cases(), ww.device("b200"))
-    words = found["16x256b x1 lane 0"].view(np.uint32).reshape(128, 4) // np.uint32(0x10003) - 1
+    name = "16x256b x1 lane 0"
+    found, missing = answers((case for case in loads.cases() if case.name == name), ww.device("b200"))
+    words = found[name].view(np.uint32).reshape(128, 4) // np.uint32(0x10003) - 1
     lanes, columns = words // 64, words % 64
     thread = np.arange(128)[:, None]
     assert not missing

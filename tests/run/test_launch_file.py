@@ -300,6 +300,43 @@ def test_arguments_that_a_struct_names_have_host_addresses(folder: Path) -> None
     assert launch.memory == () and launch.args[3][:8] == launch.args[0].ctypes.data.to_bytes(8, "little")
 
 
+NODE = """
+kernel = "scale.ptx"
+entry = "scale"
+grid = 1
+block = 32
+device = "h200x2"
+args = [{value = 32}, {value = 3.0}, {name = "x", shape = 32}]
+"""
+
+
+def test_every_rank_of_a_node_has_its_own_arrays(folder: Path) -> None:
+    launch = read_launch(written(folder, NODE))
+    own = [each.copy() for each in launch.args[2].values]
+    assert not np.array_equal(*own)
+    run(launch, launch.device)
+    assert all(np.array_equal(done, 3 * given) for done, given in zip(launch.args[2].values, own, strict=True))
+    mapped = NODE.replace("shape = 32}", "shape = [8, 64], map = {box = [8, 32]}}")
+    values = read_launch(written(folder, mapped)).args[2].values
+    assert [each.box for each in values] == [(32, 8)] * 2 and values[0].array is not values[1].array
+
+
+def test_an_address_of_the_arrays_of_a_node_is_refused(folder: Path) -> None:
+    text = NODE.replace("shape = 32}", 'shape = 32}, {pointers = ["x"]}')
+    with pytest.raises(UsageError) as caught:
+        read_launch(written(folder, text))
+    sentence = "points to 'x', of which every rank has its own; expected a parameter Peers for arrays of a node"
+    assert str(caught.value) == f"launch.toml: argument 3 {sentence}, or the device of one GPU"
+
+
+def test_the_report_of_a_node_has_its_ranks(folder: Path) -> None:
+    written(folder, NODE)
+    result = CliRunner().invoke(main, ["profile", "launch.toml", "--html", "node.html"])
+    assert result.exit_code == 0, result.output
+    assert "the ranks of the node" in result.output
+    assert '<section id="ranks"' in (folder / "node.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [

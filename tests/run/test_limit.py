@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 
 import warpwright as ww
+from tests.samples import sampled
 from warpwright.errors import LimitReached, UsageError
 from warpwright.vgpu.machine import schedule
 
@@ -44,6 +46,7 @@ poll:
 """
 COPY = "again:\n    cp.async.ca.shared.global [%r2], [%d1], 4;\n    bra again;\n}\n"
 ENDLESS = {"count": COUNT, "copy": COPY, "barrier": BARRIER, "atomic": ATOMIC, "mbarrier": MBARRIER}
+SEEDED = [(name, 2) for name in ENDLESS if name not in ("barrier", "mbarrier")]
 
 
 def start(body: str, how: Callable[..., Any] = ww.launch, grid: int = 1, **options: Any) -> Any:
@@ -60,10 +63,9 @@ def test_a_kernel_that_does_not_end_reaches_the_limit(body: str, how: Callable[.
     )
 
 
-@pytest.mark.parametrize("seed", [None, 2])
-@pytest.mark.parametrize("body", ENDLESS.values(), ids=ENDLESS)
-def test_a_check_that_does_not_end_is_incomplete(body: str, seed: int | None) -> None:
-    verdict = start(body, ww.check, limit=300, seed=seed, off=["grid-race", "race"])
+@sampled(("name", "seed"), [*product(ENDLESS, (None,)), *product(ENDLESS, (2,))], long=SEEDED)
+def test_a_check_that_does_not_end_is_incomplete(name: str, seed: int | None) -> None:
+    verdict = start(ENDLESS[name], ww.check, limit=300, seed=seed, off=["grid-race", "race"])
     assert any("did not end within 300" in reason for reason in verdict.reasons)
 
 

@@ -85,6 +85,15 @@ def test_the_oldest_entries_go(tmp_path: Path) -> None:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["0", "1"]
 
 
+def test_an_entry_that_was_read_is_not_the_oldest(tmp_path: Path) -> None:
+    for number in range(2):
+        folders.write_code(tmp_path / f"ff{number}", bytes(100))
+        os.utime(tmp_path / f"ff{number}", (1000 + number, 1000 + number))
+    assert folders.read_code(tmp_path / "ff0") == bytes(100)
+    folders.remove_oldest(tmp_path, 100 + folders.DIGEST)
+    assert [each.name for each in tmp_path.iterdir()] == ["ff0"]
+
+
 FIRST_CALLS = """
 import threading
 from warpwright.vgpu.jit import runtime

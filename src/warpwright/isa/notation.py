@@ -280,6 +280,7 @@ def _fill(modifiers: tuple[Modifier, ...], words: tuple[str, ...]) -> tuple[dict
     return slots, words
 
 
+@cache
 def supports(targets: tuple[str, ...], arch: str) -> bool:
     """Whether a tuple of target predicates includes ``arch`` (``"sm_100a"``)."""
     return any(_includes(target, arch) for target in targets)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -48,7 +49,12 @@ def current() -> Any:
 
 def is_user(frame: FrameType) -> bool:
     """Whether ``frame`` runs code outside the language and the context managers that it is built with."""
-    return not str(frame.f_globals.get("__name__")).startswith(_PACKAGES)
+    return _is_user(frame.f_globals.get("__name__"))
+
+
+@cache
+def _is_user(module: str | None) -> bool:
+    return not str(module).startswith(_PACKAGES)
 
 
 def user_frame() -> FrameType:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from warpwright import ptx
 from warpwright.lang.trace import SMEM, STACK, Trace
@@ -17,22 +16,24 @@ __all__ = ["assemble"]
 
 _DECLARED = {"p": "pred", "h": "b16", "rs": "b16", "r": "b32", "f": "f32", "rd": "b64", "fd": "f64", "rq": "b128"}
 _NO_RESULT = ("bar.", "barrier.", "nanosleep")  # their first register is read
+_REGISTERS = nodes.Label("registers")  # the place of the declarations of registers
 _NAME = re.compile(r"%[a-z]+\d+")
 _ROLE = re.compile(r"role_\w+_\d+")
 
 
 def assemble(trace: Trace, params: tuple[nodes.Variable, ...]) -> str:
     """Returns the PTX text of ``trace``; the same trace always gives the same text."""
-    body = _renumber(_drop_labels_and_lines(_predicate(_coalesce(_drop_unread(trace)))))
+    body = _drop_labels_and_lines(_predicate(_coalesce(_drop_unread(trace))))
     entry = nodes.Function(
         "entry",
         trace.name,
         params,
         directives=tuple(_directives(trace)),
-        body=nodes.Block((*_stack(trace), *_registers(body), *body, nodes.Instruction("ret"))),
+        body=nodes.Block((*_stack(trace), _REGISTERS, *body, nodes.Instruction("ret"))),
         linkage="visible",
     )
-    return ptx.to_text(nodes.Module(_version(trace), (trace.arch,), 64, (*_declarations(trace), entry)))
+    module = nodes.Module(_version(trace), (trace.arch,), 64, (*_declarations(trace), entry))
+    return _number_registers(ptx.to_text(module))
 
 
 def _version(trace: Trace) -> str:
@@ -74,21 +75,45 @@ def _stack(trace: Trace) -> Iterator[nodes.Variable]:
         yield nodes.Variable("local", "b8", STACK, dims=(trace.stack_bytes,), align=8)
 
 
-def _registers(body: list[nodes.Item]) -> Iterator[nodes.RegDecl]:
-    """Yields one declaration for each register class that ``body`` uses, up to its highest number."""
-    highest: dict[str, int] = {}
-    for name in (name for item in body for name in _names(item)):
-        prefix = name[1:].rstrip("0123456789")
-        if prefix in _DECLARED and name != f"%{prefix}":
-            highest[prefix] = max(highest.get(prefix, -1), int(name[1 + len(prefix) :]))
-    for prefix, type in _DECLARED.items():
-        if prefix in highest:
-            yield nodes.RegDecl(type, (f"%{prefix}",), highest[prefix] + 1)
+def _number_registers(text: str) -> str:
+    """Number the registers in the order in which they appear, and declare each class in place of `_REGISTERS`."""
+    head, _, body = text.partition(f"{_REGISTERS.name}:\n")
+    names: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+
+    def name_of(found: re.Match[str]) -> str:
+        name = found[0]
+        if name not in names:
+            prefix = name[1:].rstrip("0123456789")
+            names[name] = f"%{prefix}{counts[prefix]}" if prefix in _DECLARED else name
+            counts[prefix] += 1
+        return names[name]
+
+    body = _NAME.sub(name_of, body)
+    used = ((prefix, type) for prefix, type in _DECLARED.items() if counts[prefix])
+    return "".join([head, *(f"    .reg .{type} %{prefix}<{counts[prefix]}>;\n" for prefix, type in used), body])
 
 
 def _names(item: nodes.Item) -> list[str]:
-    """Returns every register of an instruction, destination first."""
-    return _NAME.findall(ptx.instruction_text(item)) if isinstance(item, nodes.Instruction) else []
+    """Returns every register of an instruction."""
+    found: list[str] = []
+    if isinstance(item, nodes.Instruction):
+        if item.guard is not None:
+            found.append(item.guard.register)
+        _add_names(item.operands, found)
+    return found
+
+
+def _add_names(operands: Iterable[nodes.Operand], found: list[str]) -> None:
+    for operand in operands:
+        if isinstance(operand, nodes.Reg):
+            found += _NAME.findall(operand.name)
+        elif isinstance(operand, nodes.Vector):
+            _add_names(operand.items, found)
+        elif isinstance(operand, nodes.Address):
+            _add_names((operand.base, *operand.extra), found)
+        elif isinstance(operand, nodes.Pair):
+            _add_names((operand.first, operand.second), found)
 
 
 def _drop_unread(trace: Trace) -> list[nodes.Item]:
@@ -110,7 +135,7 @@ def _predicate(items: list[nodes.Item]) -> list[nodes.Item]:
     result: list[nodes.Item] = []
     for item in items:
         result.append(item)
-        branch, inner = _branch_around(result)
+        branch, inner = _branch_around(result) if isinstance(item, nodes.Label) else (None, None)
         if branch is not None and uses[branch.operands[0].name] == 1:  # type: ignore[union-attr]
             start = next(i for i in reversed(range(len(result))) if result[i] is branch)
             assert branch.guard is not None and inner is not None
@@ -124,9 +149,9 @@ def _coalesce(items: list[nodes.Item]) -> list[nodes.Item]:
     """Replace ``op b, …; mov a, b`` by ``op a, …`` if no other instruction uses ``b``."""
     mentions = Counter(name for item in items for name in _names(item))
     result: list[nodes.Item] = []
+    at = -1  # of the last item that is no line
     for item in items:
         source = _copied_register(item)
-        at = next((i for i in reversed(range(len(result))) if not isinstance(result[i], nodes.Loc)), -1)
         before = result[at] if result else None
         if (
             source
@@ -137,6 +162,7 @@ def _coalesce(items: list[nodes.Item]) -> list[nodes.Item]:
             assert isinstance(item, nodes.Instruction)
             result[at] = dataclasses.replace(before, operands=(item.operands[0], *before.operands[1:]))
         else:
+            at = at if isinstance(item, nodes.Loc) else len(result)
             result.append(item)
     return result
 
@@ -157,41 +183,6 @@ def _destination(item: nodes.Item) -> str:
         first = item.operands[0] if item.operands else None
         return first.name if isinstance(first, nodes.Reg) else ""
     return ""
-
-
-def _renumber(items: list[nodes.Item]) -> list[nodes.Item]:
-    """Number the registers in the order in which they appear."""
-    names: dict[str, str] = {}
-    counts: Counter[str] = Counter()
-    for name in (name for item in items for name in _names(item)):
-        prefix = name[1:].rstrip("0123456789")
-        if prefix in _DECLARED and name not in names:
-            names[name] = f"%{prefix}{counts[prefix]}"
-            counts[prefix] += 1
-    return [_rename(item, names) if isinstance(item, nodes.Instruction) else item for item in items]
-
-
-def _rename(node: Any, names: dict[str, str]) -> Any:
-    """Returns ``node``, an instruction or a part of one, with its registers renamed."""
-    if isinstance(node, tuple):
-        return tuple(_rename(part, names) for part in node)
-    if isinstance(node, nodes.Reg):
-        return dataclasses.replace(node, name=_new_name(node.name, names))
-    if isinstance(node, nodes.Guard):
-        return dataclasses.replace(node, register=_new_name(node.register, names))
-    if isinstance(node, nodes.Instruction):
-        return dataclasses.replace(node, operands=_rename(node.operands, names), guard=_rename(node.guard, names))
-    if isinstance(node, nodes.Vector):
-        return nodes.Vector(_rename(node.items, names))
-    if isinstance(node, nodes.Address):
-        return dataclasses.replace(node, base=_rename(node.base, names), extra=_rename(node.extra, names))
-    if isinstance(node, nodes.Pair):
-        return nodes.Pair(_rename(node.first, names), _rename(node.second, names))
-    return node
-
-
-def _new_name(text: str, names: dict[str, str]) -> str:
-    return _NAME.sub(lambda found: names.get(found[0], found[0]), text)
 
 
 def _branch_around(items: list[nodes.Item]) -> tuple[nodes.Instruction | None, nodes.Instruction | None]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -28,6 +29,7 @@ from warpwright.types import Scalar, pred, u32
 __all__ = ["Trace", "Traced", "addr", "current"]
 
 SMEM, STACK = "__smem", "__stack"
+_NODES = nodes.Reg, nodes.Imm, nodes.Vector, nodes.Address, nodes.Pair, nodes.Symbol
 _NUMBER = re.compile(r"-?(\d+|0x[0-9a-fA-F]+)")
 Operand = Any
 current: Callable[[], Trace] = context.current
@@ -204,7 +206,7 @@ class Trace:
         """Returns ``operand`` as an operand node. Raises KernelError if its register may not be read here."""
         if isinstance(operand, Expr):
             return nodes.Reg(self.use(operand).reg)
-        if isinstance(operand, nodes.Reg | nodes.Imm | nodes.Vector | nodes.Address | nodes.Pair | nodes.Symbol):
+        if isinstance(operand, _NODES):
             return operand
         if isinstance(operand, bool | int):
             return nodes.Imm(str(int(operand)), int(operand))
@@ -302,5 +304,6 @@ def _target_list(targets: tuple[str, ...]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
+@cache
 def _version_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part)

@@ -51,7 +51,7 @@ def tensor_rate(profile: Profile) -> float:
 
     The peak is that of the operands' types. For an unknown device, returns the tensor cores' busy share.
     """
-    device = targets.DEVICES.get(profile.device)
+    device = targets.find_chip(profile.device)
     if device is None or not profile.cycles:
         return profile.usage.tensor
     peak = targets.timing_of(device.name).mma_flops * profile.rate * device.sms

@@ -124,7 +124,7 @@ def _shallow_rings(profile: Profile) -> Iterator[Advice]:
 
 
 def _waves_and_tail(profile: Profile) -> Iterator[Advice]:
-    device = targets.DEVICES.get(profile.device)
+    device = targets.find_chip(profile.device)
     if device is None:
         return
     ctas, resident = math.prod(profile.grid), device.sms * profile.ctas_per_sm
@@ -196,7 +196,7 @@ def _bandwidth(profile: Profile) -> Iterator[Advice]:
 
 def _permit(profile: Profile) -> Iterator[Advice]:
     """CTAs that would fit on an SM, but start one after the other."""
-    device = targets.DEVICES.get(profile.device)
+    device = targets.find_chip(profile.device)
     if device is None or profile.ctas_fitting == profile.ctas_per_sm or profile.waves <= 1:
         return
     text = (
@@ -209,7 +209,7 @@ def _permit(profile: Profile) -> Iterator[Advice]:
 
 def _latency(profile: Profile) -> Iterator[Advice]:
     """Warps of a full GPU that wait for device memory although it is not busy: too few loads are in flight."""
-    device = targets.DEVICES.get(profile.device)
+    device = targets.find_chip(profile.device)
     stalls = [(stall.share, role, stall) for role in profile.roles for stall in role.stalls]
     memory = [each for each in stalls if each[2].reason == "global memory" and each[1].cycles > _cycles(profile) / 2]
     share, role, stall = max(memory, key=lambda each: each[0], default=(0.0, None, None))

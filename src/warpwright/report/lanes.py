@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from statistics import median
 
@@ -24,6 +25,7 @@ __all__ = [
     "merge_tracks",
     "ring_of",
     "slot_number",
+    "whole_window",
     "windows",
 ]
 
@@ -72,15 +74,20 @@ def kind(span: Span) -> str:
     The span's name decides, else its role or engine. A memory access of a role that neither copies nor multiplies
     belongs to the epilogue.
     """
-    if span.name in STATES:
-        return span.name
-    if WAITS.match(span.name):
+    return _kind(span.name, span.track)
+
+
+@lru_cache(maxsize=4096)
+def _kind(name: str, track: str) -> str:
+    if name in STATES:
+        return name
+    if WAITS.match(name):
         return "wait"
-    for text in (span.name, span.track):
-        for pattern, name in ((MULTIPLIES, "multiply"), (COPIES, "copy"), (STORES, "store")):
+    for text in (name, track):
+        for pattern, found in ((MULTIPLIES, "multiply"), (COPIES, "copy"), (STORES, "store")):
             if pattern.search(text):
-                return name
-    return "store" if MEMORY.search(span.name) else "other"
+                return found
+    return "store" if MEMORY.search(name) else "other"
 
 
 def lanes(spans: Iterable[Span], ctas: int = 2) -> list[Lane]:
@@ -158,7 +165,7 @@ class Windows:
 
 def windows(spans: Sequence[Span]) -> Windows:
     """Returns the windows of a timeline, placed by the tensor core, or by the busiest engine or role without one."""
-    begin, end = min(0.0, *(span.start for span in spans)), max(span.end for span in spans)
+    begin, end = whole_window(spans)
     pace = _pacemaker(spans)
     first, last = pace[0].start, max(span.end for span in spans if span.track == pace[-1].track)
     steps = [after.start - before.start for before, after in pairwise(pace)]
@@ -171,6 +178,12 @@ def windows(spans: Sequence[Span]) -> Windows:
     prologue = begin, min(first + 1.25 * ring_pass, end)
     epilogue = max(last - 0.75 * ring_pass, begin), end
     return Windows((begin, end), prologue, steady, epilogue)
+
+
+def whole_window(spans: Iterable[Span]) -> tuple[float, float]:
+    """Returns the window of the whole run."""
+    extents = [(span.start, span.end) for span in spans]
+    return min(0.0, *(start for start, _ in extents)), max(end for _, end in extents)
 
 
 def _clamp(start: float, length: float, begin: float, end: float) -> tuple[float, float]:

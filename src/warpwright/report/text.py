@@ -15,7 +15,7 @@ from warpwright.report.format import base_name, clause, gain_text, headline, per
 from warpwright.report.tables import table
 from warpwright.vgpu.timing import Profile, Role
 
-__all__ = ["grid_row", "main_stall", "profile_tables", "time_row", "usage_row"]
+__all__ = ["grid_row", "main_stall", "profile_tables", "rank_rows", "time_row", "usage_row"]
 
 MAX_STALLS = 4
 MIN_SHARE = 0.01
@@ -35,6 +35,8 @@ def profile_tables(profile: Profile, advice: Sequence[Any] = ()) -> Iterator[Ren
     """Yields the output of ``warpwright profile``: time, use of the GPU, grid, parts of the time, stalls, advice."""
     yield f"[bold]{_title(profile)}[/bold]"
     yield table([time_row(profile)])
+    if profile.ranks:
+        yield table(list(rank_rows(profile)), "the ranks of the node")
     yield table([usage_row(profile)], "use of the GPU, of its peak")
     yield table([grid_row(profile)], "the grid")
     parts = account(profile)
@@ -62,7 +64,7 @@ def time_row(profile: Profile) -> dict[str, Any]:
     }
     if not profile.flops:
         return row
-    device = targets.DEVICES.get(profile.device)
+    device = targets.find_chip(profile.device)
     row |= {"tflops": profile.tflops}
     if device is not None:
         row |= {"of_peak": percent(profile.tflops / device.bf16_tflops)}
@@ -85,6 +87,21 @@ def usage_row(profile: Profile) -> dict[str, Any]:
     if not profile.ranks:
         return row
     return row | {"sent MB": round(profile.bytes_sent / 1e6, 1), "received MB": round(profile.bytes_received / 1e6, 1)}
+
+
+def rank_rows(profile: Profile) -> Iterator[dict[str, Any]]:
+    """Yields a row for each rank of a node."""
+    for rank, each in enumerate(profile.ranks):
+        yield {
+            "rank": rank,
+            "time_us": each.time_us,
+            "of the slowest": percent(each.time_us / profile.time_us),
+            "tensor cores": percent(each.usage.tensor),
+            "device memory": percent(each.usage.hbm),
+            "sent MB": round(each.bytes_sent / 1e6, 1),
+            "received MB": round(each.bytes_received / 1e6, 1),
+            "longest stall": main_stall(each),
+        }
 
 
 def grid_row(profile: Profile) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 A file has ``kernel`` (``"file.ptx"``, or ``"file.py:name"`` for a kernel of the language), ``entry``, ``grid``,
 ``block``, ``cluster``, ``smem``, ``device``, for checks ``explore``, ``seed``, ``depends_on`` and ``off``, a table
 ``[config]``, one table ``[[args]]`` for each parameter, and one table ``[[memory]]`` for each array that the kernel
-reaches through pointers. A Python file is code: it runs with the rights of the user.
+reaches through pointers. Of a node (``device = "h200x2"``) every rank has its own arrays, filled one after the other.
+A Python file is code: it runs with the rights of the user.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from warpwright import types
+from warpwright import targets, types
 from warpwright.errors import UsageError, WarpwrightError
 from warpwright.folders import is_own
 from warpwright.lang import Kernel
 from warpwright.lang.trace import Traced
+from warpwright.layout.peers import PerRank
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.run.launch import Entry, load_ptx
 
@@ -133,7 +135,8 @@ def read_launch(path: Path, trust: bool = False) -> LaunchSpec:
     kernel = _kernel(here, table["kernel"], table.get("entry"), table.get("config", {}), trust)
     named, random = dict[str, Any](), np.random.default_rng(SEED)
     memory = _values(table.get("memory", []), here, named, random, f"{path.name}: memory")
-    args = _values(table.get("args", []), here, named, random, f"{path.name}: argument")
+    ranks = targets.split_node(table.get("device", ""))[1] or 1
+    args = _values(table.get("args", []), here, named, random, f"{path.name}: argument", ranks)
     grid, block, cluster, smem = (table.get(name) for name in ("grid", "block", "cluster", "smem"))
     source = here / table["kernel"] if isinstance(kernel, Entry) else None
     how: dict[str, Any] = {n: _parse_count(path.name, n, table[n]) for n in ("explore", "seed") if n in table}
@@ -251,9 +254,10 @@ def arguments(tables: Sequence[Table], here: Path, label: str = "argument") -> l
 
 
 def _values(
-    tables: Sequence[Table], here: Path, named: dict[str, Any], random: np.random.Generator, label: str
+    tables: Sequence[Table], here: Path, named: dict[str, Any], random: np.random.Generator, label: str, ranks: int = 1
 ) -> list[Any]:
-    """Returns the values of tables, and adds arrays to ``named``; one random generator fills all arrays, in order."""
+    """Returns the values of tables, and adds arrays to ``named``; one random generator fills all arrays, in order. With
+    several ``ranks`` an array of each."""
     values: list[Any] = []
     for number, table in enumerate(tables):
         where = f"{label} {number}"
@@ -261,7 +265,9 @@ def _values(
             raise UsageError(f"{where} is {table!r}; expected a table, such as {{value = {table!r}}}")
         _check_table(where, table, ARGUMENT)
         value = _value(table, here, named, random, where)
-        if "name" in table and isinstance(value, np.ndarray):
+        if ranks > 1 and ("shape" in table or "file" in table):
+            value = PerRank([value, *(_value(table, here, named, random, where) for _ in range(1, ranks))])
+        if "name" in table and isinstance(value, np.ndarray | PerRank):
             named[table["name"]] = value
         values.append(_tensor_map(value, table["map"], where) if "map" in table else value)
     return values
@@ -365,6 +371,11 @@ def _address(name: Any, named: Mapping[str, Any], where: str) -> int:
     """Returns the address of a named array."""
     if not isinstance(name, str) or name not in named:
         raise UsageError(f"{where} points to {name!r}; expected the name of an array above it, or of [[memory]]")
+    if isinstance(named[name], PerRank):
+        raise UsageError(
+            f"{where} points to {name!r}, of which every rank has its own; expected a parameter Peers for arrays of a "
+            "node, or the device of one GPU"
+        )
     return int(named[name].ctypes.data)
 
 
@@ -375,8 +386,10 @@ def _dtype(name: str, where: str) -> np.dtype[Any]:
     return found
 
 
-def _tensor_map(value: Any, table: Table, where: str) -> TensorMap:
+def _tensor_map(value: Any, table: Table, where: str) -> TensorMap | PerRank:
     _check_table(f"{where}, map", table, MAP)
+    if isinstance(value, PerRank):
+        return PerRank([_tensor_map(each, table, where) for each in value.values])
     if not isinstance(value, np.ndarray) or "box" not in table:
         raise UsageError(f"{where} has a map; expected an array and a box: shape = [64, 64], map = {{box = [8, 64]}}")
     return TensorMap(value, **table)

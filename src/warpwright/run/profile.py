@@ -69,4 +69,4 @@ def profile(
         launch(args=passed, listener=capture, **how)
         if not capture.complete():
             launch(args=passed, listener=capture, **how)
-    return profile_of(capture, fast, sustained, warm)
+    return profile_of(capture, some, sustained, warm)

@@ -30,6 +30,7 @@ __all__ = [
     "Timing",
     "arch",
     "device",
+    "find_chip",
     "kernels_of",
     "nearest",
     "runs",
@@ -56,6 +57,11 @@ def device(name: str) -> Device:
     if found is None:
         raise UsageError(f"given device {name!r}; expected one of {', '.join(DEVICES)}")
     return found if gpus is None else _node(name, found, gpus)
+
+
+def find_chip(name: str) -> Device | None:
+    """Returns the figures of a device, or of one GPU of a node; None for an unknown device."""
+    return DEVICES.get(split_node(name)[0])
 
 
 def split_node(name: str) -> tuple[str, int | None]:

@@ -152,7 +152,7 @@ class Bench:
         inst = Inst(0, row.opcode, row.match, tuple(row.operand_nodes), Register("%g", 1) if row.guarded else None)
         emit(lanes, inst)
         body = [*lanes.functions.values(), f"define void @{name}(ptr %w) {{", *lanes.lines, "ret void", "}", ""]
-        return re.sub(r"@(outlined|mask)", rf"@{name}_\1", "\n".join(body))
+        return re.sub(r"@(outlined|mask|half)", rf"@{name}_\1", "\n".join(body))
 
     def file(self, row: Row, generator: np.random.Generator) -> np.ndarray:
         """Returns register files of all warps, [warps, bytes], full of random bits, with full masks."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.samples import sampled
 from tests.vgpu.engines.operands import DTYPES, small_integers, wide
 from tests.vgpu.engines.rounding import steps
 from tests.vgpu.machine.warp_text import SMEM, run_warp
@@ -74,6 +75,7 @@ CASES = [
     *(Case(shape, type, "s32", "s32") for shape in LARGE for type in ("s8", "u8")),
     Case("m8n8k4", "f64", "f64", "f64"),
 ]
+LAYOUTS = "row.row.row.col", "row.col.col.row", "col.row.row.row", "col.col.col.col"
 FLOATS = [case for case in CASES if case.type in ("f16", "bf16", "tf32")]
 
 
@@ -145,8 +147,12 @@ def exact(a: Matrix, b: Matrix, c: Matrix) -> Matrix:
     return a.astype(np.float64) @ b.astype(np.float64) + c
 
 
-@pytest.mark.parametrize("layouts", ["row.row.row.col", "row.col.col.row", "col.row.row.row", "col.col.col.col"])
-@pytest.mark.parametrize("case", CASES, ids="-".join)
+@sampled(
+    ("case", "layouts"),
+    [(case, layouts) for at, case in enumerate(CASES) for layouts in (*LAYOUTS[at % 2 :], *LAYOUTS[: at % 2])],
+    every=2,
+    ids=lambda each: "-".join(each) if isinstance(each, Case) else each,
+)
 def test_every_element_has_its_place(case: Case, layouts: str) -> None:
     a, b, c = operands(case, 1)
     assert np.array_equal(multiply(case, a, b, c, layouts), exact(a, b, c))
@@ -263,8 +269,7 @@ def test_double_precision_rounds_every_step(mode: str) -> None:
     assert np.abs(expected - (a @ b + c)).max() < 1e-14
 
 
-@pytest.mark.parametrize("type", ["s4", "u4"])
-@pytest.mark.parametrize("word", ["", ".satfinite"])
+@sampled(("type", "word"), [("s4", ""), ("u4", ""), ("u4", ".satfinite"), ("s4", ".satfinite")], every=2)
 def test_integers_of_four_bits(type: str, word: str) -> None:
     random, case = np.random.default_rng(9), Case("m8n8k32", type, "s32", "s32")
     low, high = (-8, 8) if type == "s4" else (0, 16)

@@ -24,7 +24,7 @@ from warpwright.report.html.page import read
 from warpwright.report.html.profile import parts_bar, parts_key, profile_page
 from warpwright.report.html.program import kernel_table
 from warpwright.report.html.verdict import badge, verdict_parts
-from warpwright.report.text import time_row
+from warpwright.report.text import rank_rows, time_row
 from warpwright.run.session import Launched, Session
 from warpwright.vgpu.checks.findings import Verdict
 from warpwright.vgpu.timing import Profile
@@ -52,6 +52,8 @@ def _parts(result: Any) -> Iterator[Html]:
 def _profile(profile: Profile) -> Iterator[Html]:
     yield element("p", element("strong", headline(profile)))
     yield table([time_row(profile)])
+    if profile.ranks:
+        yield table(list(rank_rows(profile)), "the ranks of the node")
     parts = account(profile)
     if parts:
         yield parts_bar(profile)
@@ -105,12 +107,13 @@ class Frame:
         return f'<iframe srcdoc="{escape(self.page)}" style="{style}" title="report"></iframe>'
 
 
-def show_report(profile: Profile) -> Frame | Path:
+def show_report(profile: Profile, verdict: Verdict | None = None) -> Frame | Path:
     """Returns the report for the cell of a notebook; elsewhere opens the report in a browser, and returns its file.
+    ``verdict``: of the same launch.
 
     Raises UsageError if no browser opens.
     """
-    page = profile_page(profile)
+    page = profile_page(profile, verdict=verdict)
     if in_notebook():
         return Frame(page)
     with tempfile.NamedTemporaryFile("w", suffix=".html", prefix="warpwright-", delete=False, encoding="utf-8") as file:

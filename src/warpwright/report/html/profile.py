@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -10,14 +9,16 @@ from typing import Any
 from warpwright import targets
 from warpwright.report.account import account
 from warpwright.report.advice import Advice, advice
-from warpwright.report.findings import location_of
-from warpwright.report.format import base_name, clause, gain_text, headline, percent
+from warpwright.report.format import base_name, gain_text, headline, percent
 from warpwright.report.html.elements import Html, element, section, table
 from warpwright.report.html.page import Section, page, read
-from warpwright.report.html.sources import excerpt, listing
-from warpwright.report.html.timeline import timeline_data
-from warpwright.report.text import grid_row, time_row, usage_row
-from warpwright.report.verdict import Verdict
+from warpwright.report.html.sources import excerpt
+from warpwright.report.html.stalls import stall_listings
+from warpwright.report.html.timeline import slowest, timeline_data
+from warpwright.report.html.verdict import badge, verdict_parts
+from warpwright.report.text import grid_row, rank_rows, time_row, usage_row
+from warpwright.report.verdict import Verdict as Errors
+from warpwright.vgpu.checks.findings import Verdict
 from warpwright.vgpu.timing import Profile, Region
 
 __all__ = [
@@ -58,24 +59,27 @@ KEYS = (
     "Keys: arrows select an operation, Shift with ← → moves, + − zoom, 0 shows all, Enter goes to the operation that "
     "ended a wait, Escape deselects. Mouse: drag moves, Ctrl with the wheel or a double click zooms."
 )
-MIN_SHARE = 0.01  # of the longest role's time, for a stall beside the code
 BYTES, COLUMNS = "shared memory", "tensor memory"
 
 
-def profile_page(profile: Profile, result: Verdict | None = None) -> str:
-    """Returns the HTML file of a profile; ``result``: the errors of its result against float64."""
+def profile_page(profile: Profile, result: Errors | None = None, verdict: Verdict | None = None) -> str:
+    """Returns the HTML file of a profile; ``result``: the errors of its result against float64; ``verdict``: of the
+    same launch, with its accesses on the timeline."""
     title = headline(profile)
     head = Html(element("h1", title) + element("p", how_text(profile), class_="quiet") + time_tiles(profile))
     sections = list(profile_sections(profile))
     if result is not None:
         errors = section("result", "The result, against float64", table([result.as_row()]))
         sections.append(("result", "Result", errors))
-    return page(title, head, sections, profile_data(profile), scripts())
+    if verdict is not None:
+        found = section("verdict", "Verdict", element("p", badge(verdict.kind)), *verdict_parts(verdict))
+        sections.insert(0, ("verdict", "Verdict", found))
+    return page(title, head, sections, profile_data(profile, verdict), scripts())
 
 
-def profile_data(profile: Profile) -> dict[str, Any]:
+def profile_data(profile: Profile, verdict: Verdict | None = None) -> dict[str, Any]:
     """Returns the data of the page for its `scripts`."""
-    return {"timeline": timeline_data(profile), "roofline": roofline_data(profile)}
+    return {"timeline": timeline_data(profile, verdict), "roofline": roofline_data(profile)}
 
 
 def scripts() -> list[str]:
@@ -85,6 +89,8 @@ def scripts() -> list[str]:
 
 def profile_sections(profile: Profile) -> Iterator[Section]:
     """Yields the sections that the profile has something for, with their anchors and titles."""
+    if profile.ranks:
+        yield "ranks", "Ranks", section("ranks", "The ranks of the node", *rank_parts(profile))
     parts = account(profile)
     if parts:
         yield "time", "Time", section("time", "Where the time goes", parts_bar(profile), parts_key(parts))
@@ -109,12 +115,29 @@ def how_text(profile: Profile) -> str:
     x, y, z = profile.grid
     threads = profile.block[0] * profile.block[1] * profile.block[2]
     ran = ("one representative wave ran" if profile.fast else "every CTA ran") + ("; warm loop" if profile.warm else "")
-    return f"{x * y * z:,} CTA{'s' * (x * y * z > 1)} of {threads} threads; {ran} on the virtual GPU"
+    ctas = f"{x * y * z:,} CTA{'s' * (x * y * z > 1)} of {threads} threads"
+    if not profile.ranks:
+        return f"{ctas}; {ran} on the virtual GPU"
+    which = f"the numbers are those of rank {slowest(profile)}, the slowest of {len(profile.ranks)}"
+    return f"{ctas} on each rank; {ran} on the virtual node; {which}"
+
+
+def rank_parts(profile: Profile) -> Iterator[Html]:
+    """Yields the time of each rank, its bytes and its longest stall, then the parts of its time as a bar."""
+    yield table(list(rank_rows(profile)), "time, and bytes over the link")
+    for rank, each in enumerate(profile.ranks):
+        if account(each):
+            yield element("p", f"rank {rank}: {each.time_us:,.4g} µs")
+            yield parts_bar(each)
+    yield element(
+        "p", "Each rank is predicted as if its flags were set: a wait for another rank is no part of its time.",
+        class_="quiet",
+    )  # fmt: skip
 
 
 def time_tiles(profile: Profile) -> Html:
     """Returns the main numbers of a profile as tiles."""
-    device = targets.DEVICES.get(profile.device)
+    device = targets.find_chip(profile.device)
     tiles = {"predicted time": f"{profile.time_us:,.4g} µs"}
     if profile.flops:
         share = f" ({percent(profile.tflops / device.bf16_tflops)} of peak)" if device else ""
@@ -153,7 +176,9 @@ def timeline_controls() -> Iterator[Html]:
                for text, factor, name in (("+", "2", "zoom in"), ("−", "0.5", "zoom out"))]  # fmt: skip
     windows = {"whole": "whole run", "prologue": "prologue", "steady": "steady state", "epilogue": "epilogue"}
     buttons += [element("button", name, type="button", data_window=key) for key, name in windows.items()]
+    buttons.append(element("select", id="rank", aria_label="ranks on the timeline"))
     yield element("div", *buttons, element("span", id="range", class_="quiet", role="status"), class_="controls")
+    yield element("div", id="marks", class_="controls")
     yield element("div", element("canvas", aria_hidden="true"), id="overview")
     yield element("div", element("canvas", aria_hidden="true"), id="timeline", role="application", tabindex="0",
                   aria_label=f"Timeline of one cluster. {KEYS}", aria_describedby="details")  # fmt: skip
@@ -164,26 +189,6 @@ def timeline_controls() -> Iterator[Html]:
     link = element("a", "ui.perfetto.dev", href="https://ui.perfetto.dev", rel="noreferrer")
     yield element("p", "For Perfetto: run the command with ", element("code", "--trace trace.json"), ", open ", link,
                   " and drop the file there.", class_="quiet")  # fmt: skip
-
-
-def stall_listings(profile: Profile) -> Iterator[Html]:
-    """Yields for each source file its lines with stalls, beside them who stalls there, why and for how long."""
-    notes: dict[str, dict[int, list[tuple[float, str]]]] = defaultdict(lambda: defaultdict(list))
-    longest = max((role.cycles for role in profile.roles), default=0.0)
-    for role in profile.roles if longest else ():
-        for stall in role.stalls:
-            for where, cycles in stall.lines or ((stall.where, stall.cycles),):
-                found, share = location_of(where), cycles / role.cycles
-                if found and cycles >= MIN_SHARE * longest:
-                    text = f"{clause(role.name, stall.reason)} {percent(share)} of its {role.cycles:,.0f} cycles"
-                    notes[found[0]][found[1]].append((cycles, text))
-    for file, lines in sorted(notes.items(), key=lambda each: -max(max(some) for some in each[1].values())[0]):
-        yield listing(file, {line: _stall_notes(some, longest) for line, some in lines.items()})
-
-
-def _stall_notes(stalls: Sequence[tuple[float, str]], longest: float) -> tuple[str, str]:
-    """Returns the longest stall of a line as a share of the longest role's time, and all stalls in words."""
-    return percent(max(stalls)[0] / longest), "; ".join(text for _, text in sorted(stalls)[::-1])
 
 
 def advice_items(hints: Sequence[Advice]) -> Iterator[Html]:
@@ -218,7 +223,7 @@ def _bar(name: str, share: float) -> Iterator[Html]:
 
 def roofline_data(profile: Profile) -> dict[str, Any]:
     """Returns the roofs of the device (TFLOPS, TB/s) and the point of the kernel; empty without MMA or bytes."""
-    device = targets.DEVICES.get(profile.device)
+    device = targets.find_chip(profile.device)
     if device is None or not profile.flops or not profile.bytes_hbm:
         return {}
     intensity = profile.tflops * profile.time_us * 1e6 / profile.bytes_hbm
@@ -256,7 +261,7 @@ def memory_parts(profile: Profile) -> Iterator[Html]:
 
 def occupancy_rows(profile: Profile) -> Iterator[dict[str, Any]]:
     """Yields a row for each resource of an SM: what a CTA takes, what there is, and the CTAs that it is enough for."""
-    device, taken = targets.DEVICES.get(profile.device), profile.resources
+    device, taken = targets.find_chip(profile.device), profile.resources
     if device is None or not taken.threads:
         return
     limits = device.limits

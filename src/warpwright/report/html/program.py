@@ -25,11 +25,17 @@ def program_page(title: str, launches: Sequence[Launched], longest: Profile | No
     verdicts = list(_verdicts(launches))
     if verdicts:
         found.append(("verdicts", "Verdicts", section("verdicts", "Verdicts", *verdicts)))
+    checked = None
     if longest is not None:
+        checked = next((each.verdict for each in launches if each.time_us == longest.time_us), None)
         head = section("longest", f"The longest launch: {headline(longest)}", time_tiles(longest))
         found += [("longest", "The longest launch", head), *profile_sections(longest)]
     return page(
-        title, element("h1", title), found, profile_data(longest) if longest else {}, scripts() if longest else ()
+        title,
+        element("h1", title),
+        found,
+        profile_data(longest, checked) if longest else {},
+        scripts() if longest else (),
     )
 
 

@@ -1,6 +1,6 @@
 "use strict";
 // The timeline: lanes over cycles on a canvas. One object, `timeline`, has the view and the selection; `timeline.load`
-// shows other data.
+// shows other data. On a node a lane has a rank; the lanes of other ranks than the chosen one have no height.
 
 const timeline = (() => {
   const box = document.getElementById("timeline");
@@ -10,6 +10,9 @@ const timeline = (() => {
   const details = document.getElementById("details");
   const range = document.getElementById("range");
   const tip = document.getElementById("tip");
+  const chosen = document.getElementById("rank");
+  const marks = document.getElementById("marks");
+  const MOST_RANKS = 2; // that are shown at once before one is chosen
   const RULER = 24, LANE = 22, SLOT = 11, BARRIER = 9, GAP = 16;
   const HEIGHTS = { wait: 0.55 };
   const view = { from: 0, to: 0 };
@@ -21,19 +24,45 @@ const timeline = (() => {
     data = next;
     [first, last] = data.windows.whole;
     Object.assign(view, { from: first, to: last });
+    offerRanks([...new Set(data.lanes.map((lane) => lane.rank))].filter((rank) => rank !== undefined));
+    marks.replaceChildren(...data.marks.map(markButton));
     layOut();
     select(-1, 0);
   }
 
+  function offerRanks(ranks) {
+    chosen.replaceChildren(new Option("all ranks", ""), ...ranks.map((rank) => new Option(`rank ${rank}`, rank)));
+    chosen.value = ranks.length > MOST_RANKS ? data.slowest : "";
+    chosen.hidden = !ranks.length;
+  }
+
+  // A button that goes to an access of the verdict.
+  function markButton(mark) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = mark.text;
+    button.onclick = () => {
+      if (data.lanes[mark.lane].hidden) { chosen.value = ""; layOut(); }
+      select(mark.lane, mark.index, true);
+      box.scrollIntoView({ block: "nearest" });
+    };
+    return button;
+  }
+
+  const together = (lane, other) => lane.cta === other.cta && lane.rank === other.rank;
+  const cta = (lane) => (lane.rank === undefined ? `CTA ${lane.cta}` : `CTA ${lane.cta} of rank ${lane.rank}`);
+
   // Lay out lanes from top to bottom; operations of a lane that overlap get rows of their own.
   function layOut() {
-    let y = RULER;
-    data.lanes.forEach((lane, number) => {
-      const before = data.lanes[number - 1];
-      lane.section = before && before.cta !== lane.cta ? GAP : before && !before.barrier && lane.barrier ? 8 : 0;
+    let y = RULER, before = null;
+    data.lanes.forEach((lane) => {
+      lane.hidden = chosen.value !== "" && lane.rank !== Number(chosen.value);
+      lane.section = lane.hidden || !before ? 0 : !together(before, lane) ? GAP : !before.barrier && lane.barrier ? 8 : 0;
+      lane.first = !lane.hidden && (!before || lane.section === GAP);
       lane.top = y += lane.section;
-      lane.height = lane.barrier ? BARRIER : lane.ring ? SLOT : LANE;
+      lane.height = lane.hidden ? 0 : lane.barrier ? BARRIER : lane.ring ? SLOT : LANE;
       y += lane.height;
+      before = lane.hidden ? before : lane;
       const ends = [];
       lane.row = lane.start.map((start, i) => {
         let row = ends.findIndex((end) => end <= start + 1);
@@ -93,7 +122,8 @@ const timeline = (() => {
     context.beginPath();
     context.rect(gutter(), 0, canvas.clientWidth - gutter(), height);
     context.clip();
-    data.lanes.forEach((lane) => drawLane(context, lane));
+    data.lanes.forEach((lane) => lane.hidden || drawLane(context, lane));
+    drawMarks(context);
     drawSelection(context);
     context.restore();
     drawNames(context);
@@ -168,26 +198,26 @@ const timeline = (() => {
   function drawNames(context) {
     context.textBaseline = "middle";
     context.textAlign = "right";
-    const small = canvas.clientWidth < 640;
-    for (let i = 0; i < data.lanes.length; ) {
+    for (let i = 0, next; i < data.lanes.length; i = next) {
       const lane = data.lanes[i];
-      let next = i + 1;
-      while (lane.ring && next < data.lanes.length && data.lanes[next].ring === lane.ring && data.lanes[next].cta === lane.cta) next++;
+      next = i + 1;
+      while (lane.ring && next < data.lanes.length && data.lanes[next].ring === lane.ring && together(data.lanes[next], lane)) next++;
+      if (lane.hidden) continue;
       const end = data.lanes[next - 1];
       const text = next - i > 1 ? `${lane.ring} [0–${next - i - 1}]` : lane.name;
       context.font = `${lane.barrier ? 10 : 12}px sans-serif`;
       context.fillStyle = lane.barrier ? paint.quiet : paint.ink;
       if (!lane.barrier || next - i > 1 || lane.height >= BARRIER) context.fillText(text, gutter() - 8, (lane.top + end.top + end.height) / 2);
-      if (lane.section === GAP || i === 0) {
+      if (lane.first) {
         context.font = "bold 11px sans-serif";
         context.textAlign = "left";
         context.fillStyle = paint.quiet;
-        context.fillText(`CTA ${lane.cta}`, 0, i === 0 ? 9 : lane.top - GAP / 2 + 1);
+        const title = lane.section ? lane.top - GAP / 2 + 1 : 9;
+        context.fillText(cta(lane), 0, title);
         context.textAlign = "right";
         context.fillStyle = paint.rule;
-        if (i) context.fillRect(small ? 40 : 50, lane.top - GAP / 2 + 1, canvas.clientWidth, 1);
+        if (lane.section) context.fillRect(context.measureText(cta(lane)).width + 8, title, canvas.clientWidth, 1);
       }
-      i = next;
     }
   }
 
@@ -202,6 +232,25 @@ const timeline = (() => {
       if (kindOf(lane, i) !== "wait") found = i;
     }
     return found;
+  }
+
+  // The accesses of a verdict: an outline with the number of the finding.
+  function drawMarks(context) {
+    data.marks.forEach((mark) => {
+      const lane = data.lanes[mark.lane];
+      if (lane.hidden) return;
+      outline(context, lane, mark.index, paint.accent);
+      const text = mark.text.split(".")[0], { top } = extent(lane, mark.index);
+      context.font = "bold 10px sans-serif";
+      const width = context.measureText(text).width + 6, start = x(lane.start[mark.index]) - 1;
+      const left = start < gutter() ? start - width : Math.max(start - width, gutter());
+      context.fillStyle = paint.accent;
+      context.fillRect(left, top - 1, width, 13);
+      context.fillStyle = inkOn(paint.accent);
+      context.textAlign = "left";
+      context.textBaseline = "middle";
+      context.fillText(text, left + 3, top + 6);
+    });
   }
 
   function drawSelection(context) {
@@ -247,7 +296,9 @@ const timeline = (() => {
     const width = overview.clientWidth, unit = width / (last - first);
     context.fillStyle = paint.panel;
     context.fillRect(0, 0, width, 34);
-    const shown = data.lanes.filter((lane) => lane.cta === 0 && !lane.ring && !lane.barrier).slice(0, 6);
+    const roles = data.lanes.filter((lane) => lane.cta === 0 && !lane.ring && !lane.barrier && !lane.hidden);
+    const each = Math.max(1, Math.floor(6 / new Set(roles.map((lane) => lane.rank)).size));
+    const shown = roles.filter((lane, i) => i < each || roles[i - each].rank !== lane.rank);
     shown.forEach((lane, row) => {
       for (let i = 0; i < lane.start.length; i++) {
         if (kindOf(lane, i) === "wait") continue;
@@ -296,7 +347,7 @@ const timeline = (() => {
     const found = facts(row, index).map((text, i) => paragraph(text, i ? "" : "strong"));
     if (phase < 0) return found;
     const by = data.lanes[data.phases.lane[phase]], at = source(phase);
-    const who = by ? `${by.name}, CTA ${by.cta}${at >= 0 ? `: ${nameOf(by, at)}` : ""}` : "an operation outside the timeline";
+    const who = by ? `${by.name}, ${cta(by)}${at >= 0 ? `: ${nameOf(by, at)}` : ""}` : "an operation outside the timeline";
     const text = `${row.barrier ? "Ended" : "Released"} by ${who}, issued at cycle ${number(data.phases.issued[phase])}, ${code(data.phases.where[phase])}`;
     found.push(paragraph(text, "release"));
     if (by && at >= 0) {
@@ -311,7 +362,7 @@ const timeline = (() => {
 
   function facts(lane, i) {
     const start = lane.start[i], length = lane.length[i];
-    const what = lane.barrier ? `${lane.name}, phase ${lane.phase[i]}, CTA ${lane.cta}` : `${lane.name}, CTA ${lane.cta}: ${nameOf(lane, i)}`;
+    const what = lane.barrier ? `${lane.name}, phase ${lane.phase[i]}, ${cta(lane)}` : `${lane.name}, ${cta(lane)}: ${nameOf(lane, i)}`;
     const found = [what, `cycles ${number(start)} to ${number(start + length)}: ${number(length)} cycles, ${(length / data.cyclesPerUs).toPrecision(3)} µs`];
     const bytes = value(lane, "bytes", i, 0), phase = value(lane, "phase", i, -1), released = value(lane, "released", i, -1);
     if (bytes) found.push(`${number(bytes)} bytes`);
@@ -320,7 +371,8 @@ const timeline = (() => {
       found.push(`phase ${data.phases.number[released]} of ${data.phases.barrier[released]} of CTA ${data.phases.cta[released]}${delivered ? `, ${number(delivered)} bytes` : ""}`);
     } else if (phase >= 0 && !lane.barrier) found.push(`phase ${phase}`);
     found.push(code(lane.where[i]));
-    return found;
+    const at = data.lanes.indexOf(lane);
+    return found.concat(data.marks.filter((mark) => mark.lane === at && mark.index === i).map((mark) => mark.text));
   }
 
   const code = (where) => data.wheres[where] + (data.code[where] ? `  ${data.code[where]}` : "");
@@ -413,14 +465,17 @@ const timeline = (() => {
   // Keys.
 
   function step(way) {
-    if (!selected) return select(0, firstVisible(data.lanes[0]), true);
+    const top = data.lanes.findIndex((lane) => !lane.hidden);
+    if (!selected) return select(top, firstVisible(data.lanes[top]), true);
     const count = data.lanes[selected.lane].start.length;
     select(selected.lane, Math.max(0, Math.min(count - 1, selected.index + way)), true);
   }
 
   function change(way) {
     if (!selected) return step(0);
-    const lane = Math.max(0, Math.min(data.lanes.length - 1, selected.lane + way));
+    let lane = selected.lane + way;
+    while (data.lanes[lane] && data.lanes[lane].hidden) lane += way;
+    if (!data.lanes[lane]) return;
     const at = data.lanes[selected.lane].start[selected.index] + data.lanes[selected.lane].length[selected.index] / 2;
     const next = data.lanes[lane].start.findIndex((start, i) => start + data.lanes[lane].length[i] > at);
     select(lane, next < 0 ? data.lanes[lane].start.length - 1 : next, true);
@@ -459,6 +514,7 @@ const timeline = (() => {
   document.querySelectorAll("[data-zoom]").forEach((button) => {
     button.onclick = () => zoom(Number(button.dataset.zoom), focus());
   });
+  chosen.onchange = () => { layOut(); select(-1, 0); };
   load(JSON.parse(document.getElementById("data").textContent).timeline);
   new ResizeObserver(draw).observe(box);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

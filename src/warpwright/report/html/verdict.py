@@ -91,6 +91,7 @@ def hang_parts(hang: Hang, source: Path | None = None) -> Iterator[Html]:
     shown = hang.blocked[:SHOWN]
     cells = [cell for number, each in enumerate(shown) for cell in _situation(letter(number), each)]
     yield element("div", *cells, class_="hang", role="group", aria_label="which threads wait at which barrier")
+    yield from (element("p", shorten_paths(text)) for text in hang.ranks)
     more = hang.others + sum(len(each.ctas) for each in hang.blocked[SHOWN:])
     if more:
         yield element("p", f"and {more:,} more situations like these", class_="quiet")

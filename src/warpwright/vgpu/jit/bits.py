@@ -46,6 +46,10 @@ def pack(lanes: Lanes, items: tuple[Operand, ...], bits: int) -> str:
 def unpack(lanes: Lanes, items: tuple[Operand, ...], value: str, bits: int) -> None:
     """The reverse of `pack`."""
     each = bits // len(items)
+    if (bits, each) == (64, 32):
+        for number, item in enumerate(items):
+            lanes.write(item, lanes.half(value, number), "b32")
+        return
     for place, item in enumerate(items):
         part = lanes.op(f"lshr <32 x i{bits}> {value}, {repeat(place * each, bits)}") if place else value
         lanes.write(item, lanes.resize(part, bits, each), f"b{each}")

@@ -188,13 +188,14 @@ class Profile:
     def _repr_html_(self) -> str:
         return display.html_of(self)
 
-    def show(self) -> Any:
+    def show(self, verdict: Any = None) -> Any:
         """Opens the report of the profile in a browser and returns its file; in a notebook, returns the report for the
-        output of the cell.
+        output of the cell. ``verdict``: what `ww.check` returned for the same launch, whose
+        accesses the timeline marks.
 
         Raises UsageError if no browser opens.
         """
-        return display.show(self)
+        return display.show(self, verdict)
 
     def as_dict(self) -> dict[str, Any]:
         """The profile as a dict, ready for JSON."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import ml_dtypes
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import warpwright as ww
+from tests.samples import sampled
 from warpwright.kernels.gemm.sm100 import TILINGS, Problem, Tiling, candidates, choose, grid_of, kernel_of
 from warpwright.kernels.reference import finished
 from warpwright.ops.matmul import measurements
@@ -20,6 +22,15 @@ from warpwright.vgpu import Device
 BF16, E4M3, E5M2 = (np.dtype(each) for each in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2))
 SMEM = 232_448
 WHOLE = [name for name, config in TILINGS.items() if config.slices == 1]
+KEPT = [*((name, True) for name in WHOLE), *((name, False) for name in WHOLE[::3])]
+TYPES = (BF16, BF16), (E4M3, E5M2)
+# The first half: each configuration with each layout, of which each has both pairs of types.
+LAYOUTS = [
+    (name, layout, TYPES[(at + number + half) % 2])
+    for half in range(2)
+    for at, name in enumerate(("256x256 pair", "128x128", "swapped 128x128"))
+    for number, layout in enumerate(("nn", "nt", "tn", "tt"))
+]
 
 
 def normal(*shape: int, dtype: Any = BF16, columns: bool = False) -> Any:
@@ -42,14 +53,15 @@ def expect(d: Any, a: Any, b: Any, *more: Any) -> None:
     assert (np.abs(d - exact) <= np.abs(left) @ np.abs(right) * 2.0**-20 + np.abs(exact) * 2.0**-16).all()
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@sampled(("name", "whole"), [*product(WHOLE, (True,)), *product(WHOLE, (False,))], keep=KEPT)
 @pytest.mark.parametrize("k", [8, 584])
-def test_every_configuration(name: str, k: int) -> None:
+def test_every_configuration(name: str, whole: bool, k: int) -> None:
+    """``whole``: with scale, bias and activation, a kernel of its own."""
     config = TILINGS[name]
     m, n = (config.tile[1] - 5, 520) if config.swapped else (530, 2 * config.tile[1] + 8)
     a, b, bias = normal(m, k), normal(k, n, columns=True), normal(n, dtype=np.float32)
-    expect(multiply(config, a, b, bias=bias, activation="relu", scale_a=0.5), a, b, 0.5, bias, "relu")
-    expect(multiply(config, a, b), a, b)
+    options = {"bias": bias, "activation": "relu", "scale_a": 0.5} if whole else {}
+    expect(multiply(config, a, b, **options), a, b, *((0.5, bias, "relu") if whole else ()))
 
 
 @pytest.mark.parametrize("name", ["256x256 pair", "128x64", "swapped 128x16"])
@@ -65,9 +77,7 @@ def test_relu_of_results_of_16_bits(name: str, dtype: Any) -> None:
     assert np.array_equal(d.astype(np.float32), expected.astype(np.float32), equal_nan=True)
 
 
-@pytest.mark.parametrize("name", ["256x256 pair", "128x128", "swapped 128x128"])
-@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-@pytest.mark.parametrize("dtypes", [(BF16, BF16), (E4M3, E5M2)])
+@sampled(("name", "layout", "dtypes"), LAYOUTS, keep=LAYOUTS[: len(LAYOUTS) // 2])
 def test_four_layouts_without_a_copy(name: str, layout: str, dtypes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("warpwright.ops.matmul.call._copy_operand", None)
     columns = [letter == "t" for letter in layout]
