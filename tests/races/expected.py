@@ -246,7 +246,7 @@ REDUNDANT = {
     r"hopper fp8 split multiply wgmma\.fence\S* #1": "the fence before orders all registers, and none was used since",
     r"hopper fp8 split multiply mapa\S* #0: no peer": DATA,
     r"example 04 kernel mapa\S* #0: no peer": DATA,
-    r"scaled [356] kernel barrier\.cluster\.arrive\S* #0: relaxed": INIT,
+    r"scaled [3567] kernel barrier\.cluster\.arrive\S* #0: relaxed": INIT,
     r"(blackwell ([6-9]|10|launch control|pair)|example 0[49]) kernel barrier\.cluster\.arrive\S* #0: relaxed": INIT,
     r"mma\.sync cp\.async compute mbarrier\.try_wait\S* #0($|: the next barrier)": QUERIES,
     r"mma\.sync cp\.async load cp\.async\.mbarrier\S* #0: arrives at once": QUERIES,
