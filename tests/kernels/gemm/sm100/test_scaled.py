@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import warpwright as ww
 from tests.kernels.gemm.scaled_matrices import K, expect, scaled, with_scales
+from warpwright.cli.matmul_runs import scaled_operands
 from warpwright.errors import UsageError
 from warpwright.kernels.gemm.formats import FORMATS
 from warpwright.kernels.gemm.sm100.scaled import LEVELS, TILINGS, Config, choose, grid_of
@@ -111,3 +113,23 @@ def test_outputs_of_16_bits_are_rounded_once() -> None:
         d = ww.matmul(a, b.T, device="b200", out_dtype=dtype)
         bound = float(ml_dtypes.finfo(dtype).eps) * 0.51 * np.abs(exact) + 128 * 2.0**-24 * (abs(left) @ abs(right).T)
         assert (np.abs(d.astype(np.float64) - exact) <= bound).all()
+
+
+PUBLISHED = [
+    ("mxfp8", (8192, 8192, 4096), ml_dtypes.bfloat16, 3201),  # CUTLASS, flashinfer pull request 2464
+    ("mxfp4", (8192, 8192, 8192), np.float32, 5702),  # DeepGEMM pull request 348
+    ("mxfp4", (8192, 8192, 8192), np.float32, 5239),  # cuBLAS 13.3, the same place
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "shape", "dtype", "published"), PUBLISHED)
+def test_the_prediction_is_near_published_gemms(
+    name: str, shape: tuple[int, int, int], dtype: Any, published: float
+) -> None:
+    """Energy of 8-bit and 4-bit flops: it lowers the clock, which limits these sizes."""
+    a, b = scaled_operands(shape, name, None)
+    call = ww.launches(ww.matmul, a, b.T, device="b200", level=5, out_dtype=dtype)
+    (launch,) = call
+    profile = ww.profile(launch.kernel, launch.grid, args=launch.args, device="b200", fast=True, warm=True)
+    assert abs(2e-6 * math.prod(shape) / profile.time_us / published - 1) < 0.06
