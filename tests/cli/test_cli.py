@@ -131,20 +131,27 @@ def test_the_ladder_of_mma_sync_runs_on_any_device(device: str) -> None:
 
 
 def test_the_ladder_of_block_scales() -> None:
-    rows = result_of("ladder", "--scaled", "nvfp4", "--size", 160, "--levels", "1,6")
-    assert [(row["level"], row["verified"]) for row in rows] == [(1, True), (6, True)]
+    rows = result_of("ladder", "--scaled", "nvfp4", "--size", 160, "--levels", "1,6,7")
+    assert [(row["level"], row["verified"]) for row in rows] == [(1, True), (6, True), (7, True)]
     assert all(row["of_peak"] == row["tflops"] / 9000 for row in rows)
     text = run("ladder", "--scaled", "mxfp8", "--size", 160, "--levels", "1", "--fast").stdout
     assert "GEMM ladder: mxfp8 in, bf16 out" in text
     assert "of peak: of the data sheet's dense mxfp8 rate, twice that of bf16" in text
 
 
+def test_the_ladder_of_block_scales_of_consumer_blackwell() -> None:
+    (row,) = result_of("ladder", "--scaled", "nvfp4", "--size", 160, "--levels", "5", "--device", "rtx5090")
+    assert row["verified"] and row["of_peak"] == row["tflops"] / 1676
+    text = run("ladder", "--scaled", "mxfp8", "--size", 64, "--levels", 1, "--fast", "--device", "rtx5090").stdout
+    assert "of peak: of the data sheet's dense mxfp8 rate, four times that of bf16" in text
+
+
 @pytest.mark.parametrize("option", ["--device h200", "--mma-sync"])
 def test_the_ladder_of_block_scales_is_of_virtual_blackwell_alone(option: str) -> None:
     assert error_of("ladder", "--scaled", "mxfp8", *option.split()) == (
         2,
-        f"given --scaled with {option}; the ladder of block scales is of tcgen05: expected --device b200, gb200 or "
-        "b300, virtual, and no --mma-sync",
+        f"given --scaled with {option}; the ladder of block scales is of Blackwell: expected --device b200, b300 or "
+        "rtx5090, virtual, and no --mma-sync",
     )
 
 

@@ -38,6 +38,7 @@ from warpwright.kernels.gemm import sm90, sm100
 from warpwright.kernels.gemm.slices import add_slices, sum_grid
 from warpwright.kernels.gemm.sm90 import all_gather, reduce_scatter
 from warpwright.kernels.gemm.sm100 import scaled as sm100_scaled
+from warpwright.kernels.gemm.sm120 import scaled as sm120_scaled
 from warpwright.kernels.memory_flow import arguments, memory_flow
 from warpwright.lang import Kernel
 from warpwright.layout.tensor_map import TensorMap
@@ -48,6 +49,7 @@ from warpwright.ops.binding import geometry
 from warpwright.ops.matmul.call import matmul
 from warpwright.ops.matmul.plan import Level, plan_sm90
 from warpwright.ops.matmul.quantized import quantize
+from warpwright.ops.matmul.scaled import Config as ScaledConfig
 from warpwright.ptx import nodes
 from warpwright.run.check import check
 from warpwright.run.launch import Entry, launch
@@ -158,13 +160,13 @@ def blackwell(config: sm100.Config, shape: tuple[int, int, int], sms: int, chang
 
 
 def scaled_gemm(
-    config: sm100_scaled.Config, name: str, shape: tuple[int, int, int], sms: int, change: Change | None = None
+    device: str, config: ScaledConfig, name: str, shape: tuple[int, int, int], sms: int, change: Change | None = None
 ) -> Watched:
     """Run a GEMM (M, N, K) of matrices with block scales by a configuration, with a bias."""
     m, n, k = shape
     random = np.random.default_rng(0)
     a, b = (quantize(random.standard_normal((rows, k), np.float32), name) for rows in (m, n))
-    watched = _watched_device("b200", change, sms)
+    watched = _watched_device(device, change, sms)
     matmul(a, b.T, device=watched, level=config, bias=BIAS[:n])
     return watched
 
@@ -387,12 +389,17 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "blackwell swapped": functools.partial(
         ladder_gemm, "b200", sm100.TILINGS["swapped 128x32"], (60, 768, 1600), 2, bias=BIAS
     ),
-    "scaled 1": functools.partial(scaled_gemm, sm100_scaled.LEVELS[1], "mxfp8", (128, 256, 384), 2),
+    "scaled 1": functools.partial(scaled_gemm, "b200", sm100_scaled.LEVELS[1], "mxfp8", (128, 256, 384), 2),
     # The kernels of levels 2 and 3 on persistent clusters, for the loops over tiles to take several.
-    "scaled 2": functools.partial(scaled_gemm, replace(sm100_scaled.LEVELS[2], group=1), "mxfp8", (256, 384, 896), 2),
-    "scaled 3": functools.partial(scaled_gemm, replace(sm100_scaled.LEVELS[3], group=1), "mxfp8", (512, 768, 896), 4),
-    "scaled 5": functools.partial(scaled_gemm, sm100_scaled.LEVELS[5], "mxfp8", (1024, 768, 768), 4),
-    "scaled 6": functools.partial(scaled_gemm, sm100_scaled.LEVELS[6], "mxfp8", (1536, 768, 768), 4),
+    "scaled 2": functools.partial(
+        scaled_gemm, "b200", replace(sm100_scaled.LEVELS[2], group=1), "mxfp8", (256, 384, 896), 2
+    ),
+    "scaled 3": functools.partial(
+        scaled_gemm, "b200", replace(sm100_scaled.LEVELS[3], group=1), "mxfp8", (512, 768, 896), 4
+    ),
+    "scaled 5": functools.partial(scaled_gemm, "b200", sm100_scaled.LEVELS[5], "mxfp8", (1024, 768, 768), 4),
+    "scaled 7": functools.partial(scaled_gemm, "b200", sm100_scaled.LEVELS[7], "mxfp8", (512, 768, 768), 2),
+    "scaled 6": functools.partial(scaled_gemm, "b200", sm100_scaled.LEVELS[6], "mxfp8", (1536, 768, 768), 4),
     "hopper 1": functools.partial(ladder_gemm, "h200", 1, (128, 128, 256), 4),
     "hopper 2": functools.partial(ladder_gemm, "h200", 2, (256, 256, 512), 4),
     "hopper 3": functools.partial(ladder_gemm, "h200", 3, (128, 128, 896), 4),
@@ -412,6 +419,7 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         f"mma.sync gemm {level}": functools.partial(ladder_gemm, "rtx5090", level, MMA_SYNC, 2)
         for level in (1, 2, 4, 6, 7)
     },
+    "mma.sync scaled": functools.partial(scaled_gemm, "rtx5090", sm120_scaled.LEVELS[5], "mxfp8", MMA_SYNC, 2),
     "mma.sync cp.async": functools.partial(mma_sync, CP_ASYNC[64], FEW),
     **{
         f"mma.sync {name}": functools.partial(mma_sync, replace(config, head_dim=64), FEW)

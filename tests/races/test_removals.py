@@ -38,6 +38,7 @@ SOME = {
     "hopper sum": 1,
     "mma.sync cp.async": 33,
     "mma.sync gemm 7": 20,
+    "mma.sync scaled": 30,
     "mma.sync v3": 35,
     "mma.sync fewer-syncs": 19,
     "mma.sync registers": 50,

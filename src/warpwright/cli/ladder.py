@@ -19,7 +19,7 @@ from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.gemm import sm100
 from warpwright.kernels.gemm.formats import FORMATS
-from warpwright.kernels.gemm.sm100.scaled import LEVELS as SCALED_LEVELS
+from warpwright.ops.matmul import scaled as scaled_gemm
 from warpwright.ops.matmul import trials
 from warpwright.ops.matmul.plan import LADDERS
 from warpwright.report.figure import check_path
@@ -178,8 +178,7 @@ def choose_steps(
     """
     ladder: Mapping[int, Step] = LADDERS["sm_120a"] if mma_sync else ladder_of(device)
     if scaled:
-        _check_scaled(device, mma_sync)
-        ladder = SCALED_LEVELS
+        ladder = scaled_ladder_of(device, mma_sync)
     if improved:
         if ladder is not LADDERS["sm_100a"]:
             raise UsageError(
@@ -193,13 +192,16 @@ def choose_steps(
     return [(level, replace(ladder[level], stages=count)) for level in numbers for count in counts]
 
 
-def _check_scaled(device: Device, mma_sync: bool) -> None:
-    if isinstance(device, cuda.Device) or kernels_of(device.spec.arch) != "sm_100a" or mma_sync:
+def scaled_ladder_of(device: Device, mma_sync: bool) -> Mapping[int, Step]:
+    """Returns the levels for matrices with block scales. Raises UsageError for a device without that ladder."""
+    found = scaled_gemm.LADDERS.get(kernels_of(device.spec.arch))
+    if found is None or isinstance(device, cuda.Device) or mma_sync:
         given = "--mma-sync" if mma_sync else f"--device {device.name}"
         raise UsageError(
-            f"given --scaled with {given}; the ladder of block scales is of tcgen05: expected --device b200, gb200 or "
-            "b300, virtual, and no --mma-sync"
+            f"given --scaled with {given}; the ladder of block scales is of Blackwell: expected --device b200, b300 or "
+            "rtx5090, virtual, and no --mma-sync"
         )
+    return found
 
 
 def ladder_of(device: Device) -> Mapping[int, Step]:

@@ -8,12 +8,12 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from warpwright import targets
 from warpwright.cli.console import progress
 from warpwright.cli.matmul_runs import matmul_profile
 from warpwright.gpu import Device
 from warpwright.kernels.gemm import sm100
-from warpwright.kernels.gemm.formats import FORMATS
-from warpwright.kernels.gemm.sm100 import scaled
+from warpwright.ops.matmul import scaled
 from warpwright.ops.matmul.plan import LadderConfig
 from warpwright.report.account import account, loss, reason
 from warpwright.report.format import percent, signed_percent
@@ -28,6 +28,7 @@ __all__ = ["Step", "Steps", "beside_published", "level_tables", "levels_of", "no
 Step = LadderConfig | scaled.Config
 Steps = Sequence[tuple[int, Step]]  # levels and their configurations
 
+MULTIPLES = {2: "twice", 4: "four times", 8: "eight times"}
 ERRORS = ("level", "max_err", "mean_err", "cos_sim", "max_ulp", "verified", "wall_s")
 
 
@@ -129,7 +130,8 @@ def notes_of(
         last = level
     yield from _published_notes({level for level, step in steps if getattr(step, "published", False)})
     if format:
-        flops = "four times" if FORMATS[format].packed == 2 else "twice"
+        spec = targets.device(rows[0]["device"])
+        flops = MULTIPLES[round(peak_tflops(spec, format) / spec.bf16_tflops)]
         yield f"  of peak: of the data sheet's dense {format.partition('_')[0]} rate, {flops} that of bf16"
     if improved:
         yield "  levels 1 to 3 improved: CTAs share an SM, and a store has 16 bytes"

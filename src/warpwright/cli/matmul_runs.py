@@ -14,9 +14,9 @@ from warpwright.cli.launches import profile_each
 from warpwright.cli.problems import check_elements
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
-from warpwright.kernels.gemm.sm100 import scaled
 from warpwright.layout import scale_tiles
 from warpwright.ops.launches import launches
+from warpwright.ops.matmul import scaled
 from warpwright.ops.matmul.call import matmul
 from warpwright.ops.matmul.plan import Level
 from warpwright.ops.matmul.quantized import Quantized, format_of, quantize
@@ -26,6 +26,7 @@ from warpwright.vgpu.timing import Profile
 __all__ = ["matmul_profile", "operands", "title_of"]
 
 Array = NDArray[Any]
+RESULTS = {"nvfp4": "mxfp4"}  # of level 7: the global scale of nvfp4 needs the whole result
 
 
 def matmul_profile(
@@ -43,11 +44,23 @@ def matmul_profile(
     if device.name.startswith("cuda"):
         raise UsageError(f"given device {device.name}; expected a virtual one, such as h200: a profile is predicted")
     a, b = scaled_operands(shape, format, None if fast else seed) if format else operands(shape, None if fast else seed)
-    call = launches(matmul, a, b.T, device=device, level=level)
+    results = {"out_format": RESULTS.get(format or "", format)} if getattr(level, "quantizes", False) else {}
+    call = launches(matmul, a, b.T, device=device, level=level, **results)
     longest = max(profile_each(call, device, fast, sustained, warm), key=lambda each: each.time_us)
-    left, right = (each.dequantize() if isinstance(each, Quantized) else each for each in (a, b))
-    verdict = None if fast else judge(call.result, left, right.T)
+    verdict = None if fast else _judge(call.result, a, b, device, level)
     return replace(longest, kernel=title_of(shape, level)).count_useful(2 * math.prod(shape)), verdict
+
+
+def _judge(result: Any, a: Any, b: Any, device: Device, level: Any) -> Verdict:
+    """Returns the verdict on A·Bᵀ; of a quantized result, on the float32 product whose `quantize` it must equal."""
+    left, right = (each.dequantize() if isinstance(each, Quantized) else each for each in (a, b))
+    if not isinstance(result, Quantized):
+        return judge(result, left, right.T)
+    plain = matmul(a, b.T, device=device, level=replace(level, quantizes=False), out_dtype=np.float32)
+    verdict, wanted = judge(plain, left, right.T), quantize(plain, result.format)
+    pairs = (result.data, wanted.data), (result.scales, wanted.scales)
+    equal = all(np.array_equal(x.view(np.uint8), y.view(np.uint8)) for x, y in pairs)
+    return replace(verdict, verified=verdict.verified and equal)
 
 
 def scaled_operands(shape: tuple[int, int, int], name: str, seed: int | None) -> tuple[Quantized, Quantized]:

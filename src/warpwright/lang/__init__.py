@@ -25,7 +25,7 @@ from warpwright.lang.arithmetic import (
     tanh,
 )
 from warpwright.lang.control import Break, Elif, Else, If, Var, loop, select, var
-from warpwright.lang.convert import bitcast, cvt, pack, unpack
+from warpwright.lang.convert import bitcast, cvt, pack, pack_narrow, unpack
 from warpwright.lang.expr import Expr, Value
 from warpwright.lang.fragment import Fragment
 from warpwright.lang.kernel import Kernel, kernel
@@ -105,8 +105,8 @@ __all__ = [
     "clusterlaunchcontrol", "clz", "cos", "cp_async", "ctaid", "cvt", "div", "e2m1x2", "e4m3", "e5m2", "elect_one",
     "ex2", "f16", "f16x2", "f32", "f32x2", "f64", "fence", "fma", "globaltimer", "griddepcontrol", "kernel",
     "lanemask_lt", "ld", "ldmatrix", "lg2", "loop", "match", "max", "mbarrier", "min", "mma", "movmatrix", "mul_hi",
-    "mul_wide", "nclusterid", "nctaid", "ntid", "pack", "popc", "pred", "printf", "prmt", "rcp", "red", "redux", "rem",
-    "role", "rsqrt", "s8", "s16", "s32", "s64", "select", "setmaxnreg", "shfl", "sin", "smem", "smid", "sqrt", "st",
-    "stmatrix", "tanh", "tcgen05", "tensormap", "tf32", "tid", "tma", "tmem", "u8", "u16", "u32", "u64", "ue4m3",
-    "ue8m0", "unpack", "var", "vote", "warp", "wgmma",
+    "mul_wide", "nclusterid", "nctaid", "ntid", "pack", "pack_narrow", "popc", "pred", "printf", "prmt", "rcp", "red",
+    "redux", "rem", "role", "rsqrt", "s8", "s16", "s32", "s64", "select", "setmaxnreg", "shfl", "sin", "smem", "smid",
+    "sqrt", "st", "stmatrix", "tanh", "tcgen05", "tensormap", "tf32", "tid", "tma", "tmem", "u8", "u16", "u32", "u64",
+    "ue4m3", "ue8m0", "unpack", "var", "vote", "warp", "wgmma",
 ]  # fmt: skip

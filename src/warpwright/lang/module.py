@@ -14,7 +14,17 @@ from warpwright.targets import ARCHS
 
 __all__ = ["assemble"]
 
-_DECLARED = {"p": "pred", "h": "b16", "rs": "b16", "r": "b32", "f": "f32", "rd": "b64", "fd": "f64", "rq": "b128"}
+_DECLARED = {
+    "p": "pred",
+    "h": "b16",
+    "rs": "b16",
+    "r": "b32",
+    "f": "f32",
+    "rd": "b64",
+    "fd": "f64",
+    "rq": "b128",
+    "rb": "b8",
+}
 _NO_RESULT = ("bar.", "barrier.", "nanosleep")  # their first register is read
 _REGISTERS = nodes.Label("registers")  # the place of the declarations of registers
 _NAME = re.compile(r"%[a-z]+\d+")

@@ -12,7 +12,7 @@ from warpwright.kernels.gemm.formats import FORMATS
 from warpwright.report.figure import GREY, INK, PAINT, RULE, canvas, save
 from warpwright.report.format import percent
 from warpwright.report.published import CUBLAS
-from warpwright.targets import Device, kernels_of
+from warpwright.targets import Device, kernels_of, timing_of
 
 __all__ = ["Level", "draw_ladder", "peak_tflops"]
 
@@ -37,8 +37,14 @@ class Level:
 
 
 def peak_tflops(device: Device, format: str | None = None) -> float:
-    """Returns the dense peak of bf16, or of a block-scaled format: twice with 8-bit elements, four times with 4."""
-    return device.bf16_tflops * (2 * FORMATS[format].packed if format else 1)
+    """Returns the dense peak of bf16, or of a block-scaled format: with tcgen05 twice the peak of bf16 for 8-bit
+    elements and four times for 4-bit ones, with mma.sync by the rates of the device."""
+    if not format:
+        return device.bf16_tflops
+    packed = FORMATS[format].packed
+    if kernels_of(device.arch) == "sm_100a":
+        return device.bf16_tflops * 2 * packed
+    return device.bf16_tflops * timing_of(device.name).mma_rates["e2m1x2" if packed == 2 else "mxf8"]
 
 
 def draw_ladder(

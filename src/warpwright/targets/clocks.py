@@ -296,7 +296,8 @@ _B200 = replace(
         "sustained_watts": "published: NVIDIA data sheet",
         "flop_pj": "assumed: the H200's, in the proportion of the data sheets' watts a flop (0.44 to 0.71 pJ)",
         "flop_shares": "assumed: 8-bit floats as measured on the H200, e2m1x2 as in the data sheet, twice the flops of "
-        "FP8 at the same power; published: FP4 up to 2.3 times as fast as FP8 (NVIDIA, cuBLAS 12.9)",
+        "FP8 at the same power; published GEMMs agree within 5 %: MXFP8 3201 TFLOPS (flashinfer 2464), MXFP4 5702 "
+        "and 5239 (DeepGEMM 348)",
         "l2_pj": "assumed: the H200's, in the same proportion",
         "hbm_pj": "assumed: as on the H200, both have HBM3e",
     },
@@ -315,7 +316,7 @@ _RTX5090 = replace(
     hbm_share=0.9,
     mma_flops=512.0,
     mma_rates={"tf32": 0.5, **dict.fromkeys(("e4m3", "e5m2", "e2m3", "e3m2", "e2m1"), 2.0), "s8": 4.0, "u8": 4.0}
-    | {"e2m1x2": 8.0},
+    | {"mxf8": 4.0, "e2m1x2": 8.0},
     slots={**_SLOTS, "mma": 32.0},
     tensor_mhz=2808.0,
     droop_top=2808.0,
@@ -335,7 +336,8 @@ _RTX5090 = replace(
         "hbm_share": "assumed: as other chips",
         "mma_flops": "published: NVIDIA RTX Blackwell white paper, float32 sums",
         "mma_rates": "published: NVIDIA RTX Blackwell white paper: 419 TFLOPS in FP8, 838 TOPS in INT8, 1676 TFLOPS in "
-        "FP4; assumed: FP6 and MXFP8 as FP8",
+        "FP4; assumed: FP6 as FP8; published: MXFP8 twice FP8 (mmapeak on an RTX 5090: 737 and 370 TFLOPS; flashinfer "
+        "issue 3628 on an RTX 5060 Ti: 202 and 102)",
         "slots": "assumed: as measured on the H200; mma from mma_flops",
         "tensor_mhz": "published: torch.matmul in TF32, 122.2 TFLOPS (public reports), takes no less",
         "droop_top": "published: as tensor_mhz",
@@ -411,7 +413,7 @@ TIMINGS = {
         l2_bytes=(3324.0, f"published: 8.7 TB/s ({_GB202})"),
         mma_flops=(1024.0, "published: NVIDIA RTX Blackwell PRO white paper, float32 sums"),
         mma_rates=(
-            {**_RTX5090.mma_rates, "s8": 2.0, "u8": 2.0, "e2m1x2": 4.0},
+            {**_RTX5090.mma_rates, "s8": 2.0, "u8": 2.0, "mxf8": 2.0, "e2m1x2": 4.0},
             "published: NVIDIA RTX Blackwell PRO white paper",
         ),
         slots=({**_SLOTS, "mma": 16.0}, "assumed: as measured on the H200; mma from mma_flops"),

@@ -8,6 +8,7 @@ from tests.lang.ops.emission import emit, opcodes
 from warpwright.errors import KernelError
 from warpwright.lang import (
     bf16,
+    e2m1x2,
     e4m3,
     e5m2,
     f16,
@@ -17,12 +18,17 @@ from warpwright.lang import (
     ldmatrix,
     mma,
     movmatrix,
+    pack_narrow,
     s8,
     s32,
     smem,
+    st,
     stmatrix,
     tf32,
     u8,
+    u32,
+    ue4m3,
+    ue8m0,
 )
 
 TYPES = [
@@ -96,7 +102,7 @@ MISUSES = [
     (lambda x, n: mma.accumulator(bf16), "given an mma accumulator of bf16; expected f32, f16 or s32"),
     (
         lambda x, n: mma.left(f32, [n] * 4),
-        "given A of f32 to mma; expected one of f16, bf16, tf32, e4m3, e5m2, s8, u8",
+        "given A of f32 to mma; expected one of f16, bf16, tf32, e4m3, e5m2, s8, u8, e2m1x2",
     ),
     (lambda x, n: mma.left(tf32, [n] * 2), "given 2 registers for A of mma in tf32; expected 4"),
     (lambda x, n: mma.right(bf16, [n] * 4), "given 4 registers for B of mma in bf16; expected 1 or 2"),
@@ -139,3 +145,90 @@ def test_misuse_is_named(call, sentence) -> None:
     with pytest.raises(KernelError) as caught:
         emit(lambda a, x, n: call(x, n))
     assert str(caught.value).endswith(f": {sentence}")
+
+
+SCALED = [
+    (e4m3, e5m2, ue8m0, 32, 3, "m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e5m2.f32.ue8m0"),
+    (e2m1x2, e2m1x2, ue8m0, 32, 2, "m16n8k64.row.col.kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0"),
+    (e2m1x2, e2m1x2, ue4m3, 16, 0, "m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"),
+]
+
+
+@pytest.mark.parametrize(("a", "b", "scale", "block", "first", "opcode"), SCALED, ids=[row[-1] for row in SCALED])
+def test_every_kind_with_block_scales(a, b, scale, block: int, first: int, opcode: str) -> None:
+    def body(tensor, x, n):
+        operands = mma.accumulator(f32), mma.left(a, [n] * 4), mma.right(b, [n] * 2)
+        mma.block_scale(*operands, n, n, scale, block=block, first=first, lanes_a=1, lane_b=2)
+
+    line = emit(body, arch="sm_120a")[-1]
+    assert line.startswith(f"mma.sync.aligned.{opcode} {{")
+    assert line.endswith(f"}}, {{%r0}}, {{{first}, 1}}, {{%r0}}, {{{first}, 2}}")
+
+
+def block_scale(a=e4m3, b=e4m3, count=4, scale=ue8m0, sums=f32, **options):
+    def body(tensor, x, n):
+        operands = mma.accumulator(sums), mma.left(a, [n] * count), mma.right(b, [n] * (count // 2))
+        mma.block_scale(*operands, n, n, scale, **options)
+
+    return body
+
+
+SCALED_TYPES = "expected e4m3 or e5m2 with ue8m0 for 32, or two of e2m1x2 with ue8m0 for 32 or ue4m3 for 16"
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (
+            block_scale(b=e2m1x2),
+            f"given a of e4m3, b of e2m1x2 and scale factors of ue8m0 for 32 elements; {SCALED_TYPES}",
+        ),
+        (
+            block_scale(e2m1x2, e2m1x2, block=16),
+            f"given a of e2m1x2, b of e2m1x2 and scale factors of ue8m0 for 16 elements; {SCALED_TYPES}",
+        ),
+        (
+            block_scale(s8, s8),
+            f"given a of s8, b of s8 and scale factors of ue8m0 for 32 elements; {SCALED_TYPES}",
+        ),
+        (
+            block_scale(count=2),
+            "given a (16, 16), b (16, 8) and sums (16, 8) of f32 to mma.block_scale; expected (16, 32), (32, 8) and "
+            "(16, 8) of f32",
+        ),
+        (
+            block_scale(e2m1x2, e2m1x2, first=1),
+            "given first=1, lanes_a=0 and lane_b=0 for 2 scale factors; expected a multiple of 2 below 4, 0 or 1, and "
+            "0 to 3",
+        ),
+        (
+            block_scale(lanes_a=2),
+            "given first=0, lanes_a=2 and lane_b=0 for 1 scale factors; expected a multiple of 1 below 4, 0 or 1, and "
+            "0 to 3",
+        ),
+        (
+            lambda t, x, n: mma.sync(mma.accumulator(f32), mma.left(e2m1x2, [n] * 4), mma.right(e2m1x2, [n] * 2)),
+            "given a of e2m1x2 to mma.sync; expected mma.block_scale, which multiplies e2m1x2",
+        ),
+    ],
+)
+def test_misuse_of_block_scales_is_named(body, sentence: str) -> None:
+    with pytest.raises(KernelError) as raised:
+        emit(body, arch="sm_120a")
+    assert str(raised.value).split(": ", 1)[1] == sentence
+
+
+def test_narrow_floats_are_packed_into_words() -> None:
+    def body(a, x, n):
+        st(x.cast(u32), pack_narrow(e4m3, *[n.bitcast(f32)] * 4))
+        st(x.cast(u32), pack_narrow(e2m1x2, *[n.bitcast(f32)] * 8))
+
+    found = [line.split()[0] for line in emit(body, arch="sm_120a") if not line.startswith("st")]
+    assert found == ["mov.b32", "cvt.rn.satfinite.e4m3x2.f32", "mov.b32", "cvt.rn.satfinite.e2m1x2.f32", "mov.b32"]
+
+
+@pytest.mark.parametrize("call", [lambda n: pack_narrow(e5m2, n, n), lambda n: pack_narrow(s8, *[n.bitcast(f32)] * 4)])
+def test_other_numbers_and_types_are_not_packed(call) -> None:
+    with pytest.raises(KernelError) as raised:
+        emit(lambda a, x, n: call(n), arch="sm_120a")
+    assert str(raised.value).endswith("; expected four f32 for e4m3 and e5m2, eight for e2m1x2")

@@ -194,14 +194,19 @@ SCALES = "(1, 1, 32, 4, 4)"
             "matmul: a is nvfp4 and b is mxfp4; expected one format, or mxfp8 and mxfp8_e5m2",
         ),
         (
-            lambda: ww.matmul(A, B.T, device="rtx5090"),
-            "matmul: a and b are nvfp4, which no kernel for rtx5090 (sm_120a) multiplies; expected device='b200', "
-            "'gb200' or 'b300', or the operands as a.dequantize() and b.dequantize()",
+            lambda: ww.matmul(A, B.T, device="h200"),
+            "matmul: a and b are nvfp4, which no kernel for h200 (sm_90a) multiplies; expected device='b200', 'b300' "
+            "or 'rtx5090', or the operands as a.dequantize() and b.dequantize()",
         ),
         (
             lambda: ww.matmul(A, B.T, device="b200", level=sm100.LEVELS[3]),
             "matmul: given a Config of another GEMM as level=; expected a level, or a Config of "
             "warpwright.kernels.gemm.sm100.scaled for scaled matrices",
+        ),
+        (
+            lambda: ww.matmul(A, B.T, device="rtx5090", level=scaled.LEVELS[1]),
+            "matmul: given a Config of another GEMM as level=; expected a level, or a Config of "
+            "warpwright.kernels.gemm.sm120.scaled for scaled matrices",
         ),
         (
             lambda: ww.matmul(np.ones((8, 64)), np.ones((64, 8)), device="b200", level=scaled.LEVELS[1]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -50,6 +51,7 @@ def matmul(
     scale_b: Array | float | None = None,
     out: Array | None = None,
     out_dtype: Any = None,
+    out_format: str | None = None,
     device: Device | str | None = None,
     level: Level | ScaledConfig | None = None,
 ) -> Array:
@@ -67,8 +69,10 @@ def matmul(
     the dtype of ``out`` or the inputs, and bfloat16 for float8.
 
     Or both are `Quantized`, matrices with block scales: ``matmul(quantize(x), quantize(w).T)`` of x (M, K), w (N, K).
-    They need a Blackwell GPU of sm_100a, so far virtual; the result is bfloat16 unless ``out`` or ``out_dtype`` say
-    otherwise, and ``level`` is a level of their own ladder, 1 to 6.
+    They need a Blackwell GPU, so far virtual; the result is bfloat16 unless ``out`` or ``out_dtype`` say otherwise, and
+    ``level`` is a level of their own ladder, 1 to 7 on sm_100a and 1 to 5 on sm_120a. With ``out_format``, "mxfp8",
+    "mxfp8_e5m2" or "mxfp4", the kernel quantizes the result on sm_100a: `Quantized`, with the bits of `quantize` of
+    the float32 result and with blocks along N, so that it is the left operand of the next product.
 
     The result is ``activation(scale_a * scale_b * (a @ b) + bias)``, computed in float32 and rounded once. A scale is
     a number or an array of one float32 element; a scale on the GPU is read there, without waiting. ``bias`` (N,) is
@@ -89,7 +93,7 @@ def matmul(
     Raises UsageError for arrays of two libraries, devices or dtypes, and for extents that do not fit together.
     """
     given: tuple[Array, ...] = (a, b)
-    options = ("matmul", activation, out_dtype, device, level)
+    options = ("matmul", activation, out_dtype, out_format, device, level)
     if bias is not None or scale_a is not None or scale_b is not None:
         given = (a, b, bias, scale_a, scale_b)
     if out is not None:
@@ -100,7 +104,8 @@ def matmul(
         if d is not None:
             return d
     keywords: dict[str, Any] = {"bias": bias, "activation": activation, "scale_a": scale_a, "scale_b": scale_b}
-    call = describe(a, b, **keywords, out=out, out_dtype=out_dtype, device=device, level=level)
+    results: dict[str, Any] = {"out": out, "out_dtype": out_dtype, "out_format": out_format}
+    call = describe(a, b, **keywords, **results, device=device, level=level)
     return call.run(given, options)
 
 
@@ -114,12 +119,16 @@ def describe(
     scale_b: Array | float | None,
     out: Array | None,
     out_dtype: Any,
+    out_format: str | None,
     device: Device | str | None,
     level: Level | ScaledConfig | None,
 ) -> binding.Call:
     """Returns the call of `matmul` with these arguments, which has started nothing yet."""
     if isinstance(a, Quantized) or isinstance(b, Quantized):
-        return _describe_quantized(a, b, (bias, activation, scale_a, scale_b), out, out_dtype, device, level)
+        extras = bias, activation, scale_a, scale_b
+        return _describe_quantized(a, b, extras, (out, out_dtype, out_format), device, level)
+    if out_format is not None:
+        raise UsageError(f"matmul: out_format={out_format!r} for arrays; expected operands of ww.quantize")
     if isinstance(level, ScaledConfig):
         raise UsageError(
             "matmul: given a Config of kernels.gemm.sm100.scaled as level= for arrays; expected operands of ww.quantize"
@@ -159,40 +168,41 @@ def _describe_quantized(
     a: Any,
     b: Any,
     extras: tuple[Any, Any, Any, Any],
-    out: Array | None,
-    out_dtype: Any,
+    results: tuple[Array | None, Any, str | None],
     device: Device | str | None,
     level: Any,
 ) -> binding.Call:
-    """Returns the call for operands with block scales; ``extras`` are bias, activation and scales."""
+    """Returns the call for operands with block scales; ``extras`` are bias, activation and scales, ``results`` an
+    array, a dtype and a format for the result."""
     scaled.check_pair(a, b)
+    out, out_dtype, name = results
     arrays = {"a": a.data, "b": b.data, "out": out, "bias": extras[0]}
     library, views = views_of("matmul", arrays, ("out", "bias"))
-    shape = a.shape[0], b.shape[1]
+    shape, target = (a.shape[0], b.shape[1]), resolve(device)
+    scaled.check_target(a, target)
+    config = scaled.config_for(level, a, shape[1], target.spec.sms, target.spec.arch)
+    output = scaled.output_format(name, a, config, shape)
     dtype = _output_dtype(out_dtype, BFLOAT16 if out is None else views["out"].dtype)
+    if output is not None and (out is not None or out_dtype is not None):
+        raise UsageError("matmul: given out or out_dtype for a quantized result; expected out_format alone")
     if out is not None:
         _check_out(views["out"], shape, dtype, views["a"], views["b"])
-    target = resolve(device)
-    scaled.check_target(a, target)
     args = epilogue.check_epilogue(library, views["a"], shape[1], *extras, out)
     args = scaled.with_global_scales(args, a, b)
-    d = library.empty(shape, dtype, a.data) if out is None else out
-    call, written = binding.Call(target, library, d), library.view(d)
-    if not mappable(written):
-        written = _stage(call, library, args, d, plain=True)
-    config = scaled.config_for(level, a, shape[1], target.spec.sms)
-    formats = FORMATS[a.format], FORMATS[b.format]
+    written: View
+    if output is not None and isinstance(config, ScaledConfig):
+        config, d = replace(config, quantizes=True), scaled.empty_result(shape, output)
+        call, written, factors = binding.Call(target, library, d), d.data, d.scales.view(np.uint8)
+    else:
+        d = library.empty(shape, dtype, a.data) if out is None else out
+        call, written, factors = binding.Call(target, library, d), library.view(d), None
+        if not mappable(written):
+            written = _stage(call, library, args, d, plain=True)
     layouts = geometry(views["a"]), geometry(views["b"]), geometry(written)
-    chosen = scaled.plan_scaled(
-        config, formats, *layouts, target.spec.sms, target.spec.arch, args.epilogue, args.columns
-    )
-    values = {
-        "a": views["a"],
-        "b": views["b"],
-        "sfa": scaled.scale_lines(a),
-        "sfb": scaled.scale_lines(b),
-        "d": written,
-    }
+    board, formats = (target.spec.sms, target.spec.arch), (FORMATS[a.format], FORMATS[b.format])
+    chosen = scaled.plan_scaled(config, formats, *layouts, *board, args.epilogue, args.columns, output)
+    values: dict[str, Any] = {"a": views["a"], "b": views["b"], "d": written, "sfd": factors}
+    values |= {"sfa": scaled.scale_lines(a), "sfb": scaled.scale_lines(b)}
     values |= {"bias": args.bias, "scale_a": None, "scale_b": None, "alpha": args.alpha}
     call.steps.append((chosen, values))
     return call

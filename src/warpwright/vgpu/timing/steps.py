@@ -385,7 +385,8 @@ def _warp_mma(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[st
     m, n, k = extents_of(inst["shape"])
     d, c = (next(iter(registers_of(inst.operand(name))), None) for name in ("d", "c"))
     type = "e2m1x2" if any(inst.has(f"kind::{kind}") for kind in PACKED_KINDS) else inst["atype"]
-    what = WarpMma(2 * m * n * k, c.name if c else "", d.name if d else "", type)
+    scaled = inst.has("block_scale") and type in ("e4m3", "e5m2")
+    what = WarpMma(2 * m * n * k, c.name if c else "", d.name if d else "", "mxf8" if scaled else type)
     return {"kind": "warp_mma", "what": what}
 
 

@@ -14,7 +14,10 @@ from warpwright.lang.fragment import Fragment
 from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
-__all__ = ["Place", "clear_sums", "multiply_block", "operand_ring", "store_blocks", "store_tile", "warp_position"]
+__all__ = [
+    "Place", "Sums", "clear_sums", "left_fragments", "multiply_block", "operand_ring", "right_fragments",
+    "store_blocks", "store_tile", "warp_position",
+]  # fmt: skip
 
 K_BYTES = 32  # of K that one mma.sync multiplies
 Sums = Sequence[Sequence[Fragment]]  # of each strip of 16 rows, of each 8 columns

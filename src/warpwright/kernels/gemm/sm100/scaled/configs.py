@@ -34,6 +34,7 @@ class Config:
     boxes        blocks of the epilogue in each warp
     group        rows of tiles in a group of the rasterization of persistent clusters; 0: a cluster for each tile
     scheduler    "static": cluster i takes tiles i, i + clusters, …; "clc", cluster launch control
+    quantizes    the epilogue quantizes D: scale factors of its blocks, elements and scale factors stored
     """
 
     summary: str = ""
@@ -46,6 +47,7 @@ class Config:
     boxes: int = 2
     group: int = 0
     scheduler: str = "static"
+    quantizes: bool = False
 
     @property
     def cluster(self) -> int:
@@ -115,6 +117,9 @@ LEVELS = {
     5: _OVERLAP,
     6: replace(
         _OVERLAP, scheduler="clc", summary="cluster launch control: a cluster takes over the next that has not started"
+    ),
+    7: replace(
+        _OVERLAP, quantizes=True, summary="quantizing epilogue: D with its scale factors, ready for the next product"
     ),
 }
 

@@ -1,4 +1,4 @@
-"""The block-scaled GEMM on datacentre Blackwell with a warp for each role: levels 2 to 6 of the ladder of `configs`.
+"""The block-scaled GEMM on datacentre Blackwell with a warp for each role: levels 2 to 7 of the ladder of `configs`.
 
 D = activation(scale · A·Bᵀ + bias) of A (M, K) and B (N, K) in MXFP8, MXFP4 or NVFP4: each 16 or 32 elements of K of a
 row have a scale factor. Scale factors take the way of their operand: TMA loads tiles of 128 rows by 4 blocks to shared
@@ -15,7 +15,8 @@ from typing import Any
 from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue
 from warpwright.kernels.gemm.formats import FORMATS, Format
 from warpwright.kernels.gemm.sm100.configs import LANES, WARPS
-from warpwright.kernels.gemm.sm100.scaled.configs import LEVELS, ROW_BYTES, Config
+from warpwright.kernels.gemm.sm100.scaled.configs import LEVELS, Config
+from warpwright.kernels.gemm.sm100.scaled.quantizing import output_blocks, store_output
 from warpwright.kernels.gemm.sm100.scaled.steps import claim_factors, load_stage, multiply_scaled, operand_ring
 from warpwright.kernels.gemm.sm100.steps import (
     BOTH,
@@ -24,7 +25,6 @@ from warpwright.kernels.gemm.sm100.steps import (
     launched_clusters,
     rasterize,
     schedule_clusters,
-    store_fragments,
     sync_dealloc,
 )
 from warpwright.lang import (
@@ -68,13 +68,15 @@ def scaled_gemm(
     scale_a: u64,
     scale_b: u64,
     alpha: f32,
-    *,
+    *sfd: Any,
     config: Config = LEVELS[6],
     formats: tuple[Format, Format] = (FORMATS["mxfp8"], FORMATS["mxfp8"]),
     out: type[Scalar] = bf16,
     epilogue: Epilogue = PLAIN,
+    output: Format | None = None,
 ) -> None:
     """``tiles_m`` × ``tiles_n`` are tiles of clusters; the parameters from ``columns`` on are those of ``epilogue``.
+    ``sfd`` are the parameters of the quantizing epilogue, for D in the format ``output``.
 
     role      warps  moves                                                    waits for            signals
     load      0      A, B, scale factors: global -> ring `ab`                 ab.empty             ab.full (leader)
@@ -90,7 +92,7 @@ def scaled_gemm(
     # Accumulators that share columns are one stage: a tile begins when the shared columns of the one before are read.
     acc = Ring(1 if config.shared else config.accumulators, full=1, empty=ctas * WARPS, name="acc")
     work = Ring(WORK_STAGES, empty=ctas * (1 + WARPS) + 1, name="work", response=smem.tile(u32, (1, 4)))
-    blocks = smem.tile(out, (config.boxes * LANES, ROW_BYTES // out.nbytes), swizzle=128)
+    blocks = output_blocks(config, out, output)
     init_alloc_sync(ab, acc, *([work] if dynamic else []), maps=(a, b, sfa, sfb, d), ctas=ctas)
     half: Any = cluster_ctaid.x if ctas > 1 else 0
 
@@ -142,7 +144,7 @@ def scaled_gemm(
     @role(warps=range(WARPS, 2 * WARPS))
     def store() -> None:
         results, one = acc.consumer(), elect_one()
-        finish = epilogue.prepare(alpha, scale_a, scale_b, bias, columns)
+        finish = epilogue.prepare(alpha, scale_a, scale_b, bias, columns, row=output is not None)
 
         def finish_at(col: Expr, sums: list[Any], left: Any) -> list[Any]:
             return finish(sums, col + left)
@@ -155,9 +157,8 @@ def scaled_gemm(
             first: Any = (1 - number_of(result)) * config.pitch if config.shared else 0
             early = tile_n - config.pitch if config.shared else tile_n
             at = partial(finish_at, col)
-            for moment in store_fragments(
-                accumulator(result), d, blocks, (), row, col, at, False, first=first, early=early
-            ):
+            moments = store_output(accumulator(result), d, blocks, sfd, row, col, at, output, first=first, early=early)
+            for moment in moments:
                 if moment == "read":
                     tcgen05.fence_before_thread_sync()
                     warp.sync()
