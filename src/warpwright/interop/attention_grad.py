@@ -16,10 +16,18 @@ from torch.autograd.function import once_differentiable
 
 from warpwright.errors import UsageError
 from warpwright.interop.dispatch import KERNELS, function_mode_enabled, profiler_enabled
+from warpwright.ops.attention import varlen_backward
 from warpwright.ops.attention.backward import ANY_ORDER, GREATEST_HEAD, OWN, gradients
 from warpwright.ops.memo import MEMO
 
-__all__ = ["AttentionFunction", "check_deterministic", "has_fixed_order", "has_gradient_kernel", "new_gradient"]
+__all__ = [
+    "AttentionFunction",
+    "check_deterministic",
+    "has_fixed_order",
+    "has_gradient_kernel",
+    "has_packed_gradient_kernel",
+    "new_gradient",
+]
 
 SCHEMA = (
     "attention_backward(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, bool causal, "
@@ -38,6 +46,11 @@ _differentiate = torch.ops.warpwright.attention_backward.default
 def has_gradient_kernel(q: Tensor) -> bool:
     """Returns whether the device of ``q`` has a kernel for the gradients of attention."""
     return _target(q) in OWN and q.shape[-1] <= GREATEST_HEAD
+
+
+def has_packed_gradient_kernel(q: Tensor) -> bool:
+    """Returns whether the device of ``q`` has a kernel for the gradients of packed sequences."""
+    return _target(q) in varlen_backward.TARGETS and q.shape[-1] <= GREATEST_HEAD
 
 
 def has_fixed_order(q: Tensor) -> bool:

@@ -74,8 +74,8 @@ def describe(
         return binding.Call(target, library, tuple(library.zeros(*each) for each in inputs))
     call = binding.Call(target, library, tuple(library.empty(*each) for each in inputs))
     sequences = views["cu_seqlens_q"].shape[0] - 1
-    lengths = (max(1, total // sequences) for total in (total_q, total_k))
-    problem = Problem(sequences, heads, kv_heads, *lengths, head_dim, views["q"].dtype, causal, window, scale)
+    q_len, kv_len = (max(1, total // sequences) for total in (total_q, total_k))
+    problem = Problem(sequences, heads, kv_heads, q_len, kv_len, head_dim, views["q"].dtype, causal, window, scale)
     _prepare(call, choose(problem, total_q, total_k, target.spec.arch), library, given)
     return call
 
