@@ -77,20 +77,55 @@ def test_equal_functions_have_one_key() -> None:
     assert AttentionMods(lambda score, b, h, q, k: score * 2.0).key != AttentionMods(lambda s, b, h, q, k: s * 3.0).key
 
 
-@pytest.mark.parametrize("at", [1, 3, 4])
-def test_no_gradient_is_lost(at: int) -> None:
-    given = [*inputs(), SINKS.clone(), torch.tensor([0.5, 0.25])]
-    given[at].requires_grad_()
-    q, k, v, sinks, slopes = given
+def loss_of(sloped: AttentionMods, q: Any, k: Any, v: Any, sinks: Any) -> Any:
+    out, lse = sloped(q * 2, k, v, sinks, 3.0)
+    return (out.double() ** 2).sum() + lse.double().sum()
+
+
+def exact_loss(slopes: Any, q: Any, k: Any, v: Any, sinks: Any) -> Any:
+    apart = torch.arange(30) - torch.arange(20)[:, None]
+    scores = 3 * torch.tanh((2 * q @ k.mT / 8 + slopes.double()[:, None, None] * apart) / 3)
+    scores = scores.masked_fill(apart > 5, -torch.inf)
+    scores = torch.cat((scores, sinks[None, :, None, None].expand(1, 2, 20, 1)), -1)
+    out = torch.softmax(scores, -1)[..., :-1] @ v
+    return (out**2).sum() + torch.logsumexp(scores, -1).sum()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients_are_torchs_own(compiled: bool) -> None:
+    slopes = torch.tensor([0.5, 0.25])
+    given = [x.requires_grad_() for x in (*inputs(), SINKS.clone())]
+    sloped = mods(slopes)
+
+    def loss(*leaves: Any) -> Any:
+        return loss_of(sloped, *leaves)
+
+    loss = torch.compile(loss, fullgraph=True, backend="aot_eager") if compiled else loss
+    found = torch.autograd.grad(loss(*given), given)
+    doubles = [x.detach().double().requires_grad_() for x in given]
+    expected = torch.autograd.grad(exact_loss(slopes, *doubles), doubles)
+    for each, wanted in zip(found, expected, strict=True):
+        assert each.shape == wanted.shape and (each.double() - wanted).abs().max() <= 2.0**-6 * wanted.abs().max()
+
+
+def test_no_gradient_is_lost() -> None:
+    q, k, v = inputs()
+    slopes = torch.tensor([0.5, 0.25], requires_grad=True)
     with pytest.raises(UsageError) as caught:
-        mods(slopes)(q, k, v, sinks)
-    name = ["q", "k", "v", "sinks", "a captured tensor"][at]
+        mods(slopes)(q, k, v)
     assert str(caught.value) == (
-        f"attention: {name} requires gradients, which soft caps, sinks and functions of the user do not have; expected "
-        "torch.no_grad() around the call, or another implementation of attention"
+        "attention: a captured tensor requires gradients, which functions of the user do not have by what they "
+        "capture; expected .detach() of it, or another implementation of attention"
     )
     with torch.no_grad():
-        assert not mods(slopes)(q, k, v, sinks)[0].requires_grad
+        assert not mods(slopes)(q, k, v)[0].requires_grad
+    wide = [torch.zeros(1, 2, 8, 136, dtype=torch.bfloat16, requires_grad=number == 1) for number in range(3)]
+    with pytest.raises(UsageError) as caught:
+        attention_modified(*wide, [], softcap=2.0)
+    assert str(caught.value) == (
+        "attention: k requires gradients, for which there are kernels up to a head dimension of 128; expected "
+        "torch.no_grad() around the call, or another implementation of attention"
+    )
 
 
 def test_an_unknown_key_is_refused() -> None:

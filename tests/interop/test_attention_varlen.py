@@ -44,13 +44,33 @@ def test_it_compiles_to_one_graph() -> None:
     assert torch.equal(found, model(*arrays))
 
 
-def test_no_gradient_is_lost() -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients_are_those_of_each_sequence(compiled: bool) -> None:
     q, k, v, *cu = inputs()
+    given = [x.requires_grad_() for x in (q, k, v)]
+
+    def loss(*leaves: Any) -> Any:
+        out, lse = attention_varlen(*leaves, *cu, True, 0.2, 8)
+        return (out.double() ** 2).sum() + lse[:, :9].double().sum()
+
+    run = torch.compile(loss, fullgraph=True, backend="aot_eager") if compiled else loss
+    found = torch.autograd.grad(run(*given), given)
+    total = torch.zeros((), dtype=torch.float64)
+    for (a, b), (c, d) in zip(*(itertools.pairwise(x) for x in cu), strict=True):
+        alone, logs = attention(q[None, a:b], k[None, c:d], v[None, c:d], True, 0.2, 8, None, "bshd")
+        total = total + (alone.double() ** 2).sum() + (logs.double().sum() if a == 0 else 0)
+    for each, wanted in zip(found, torch.autograd.grad(total, given), strict=True):
+        assert each.shape == wanted.shape and (each - wanted).abs().max() <= 2.0**-6 * wanted.abs().max()
+
+
+def test_no_gradient_is_lost() -> None:
+    q, k, v = (torch.zeros(8, 2, 136, dtype=torch.bfloat16) for _ in range(3))
+    cu = torch.tensor([0, 8]).int()
     with pytest.raises(UsageError) as caught:
-        attention_varlen(q, k, v.requires_grad_(), *cu)
+        attention_varlen(q, k, v.requires_grad_(), cu, cu)
     assert str(caught.value) == (
-        "attention: v requires gradients, which packed sequences do not have; expected v.detach(), or "
-        "torch.ops.warpwright.attention for each sequence"
+        "attention: v requires gradients, for which packed sequences have kernels for sm_90a and up to a head "
+        "dimension of 128; expected v.detach(), or torch.ops.warpwright.attention for each sequence"
     )
     with torch.no_grad():
-        attention_varlen(q, k, v, *cu)
+        attention_varlen(q, k, v, cu, cu)

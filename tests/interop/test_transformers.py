@@ -161,11 +161,15 @@ def exact(q: Any, k: Any, v: Any, causal: bool, cap: float = 0, sinks: Any = Non
 def test_soft_caps_and_sinks() -> None:
     layer, q, k, v = layer_inputs()
     sinks = torch.tensor([0.5, 2.0]).bfloat16()
+    leaves = [x.requires_grad_() for x in (q, k, v, sinks)]
     found, weights = attention(layer, q, k, v, None, softcap=2.0, s_aux=sinks)
-    near(found.double(), exact(q, k, v, True, 2.0, sinks))
+    doubles = [x.detach().double().requires_grad_() for x in leaves]
+    expected = exact(*doubles[:3], True, 2.0, doubles[3])
+    near(found.double(), expected)
     assert weights is None
-    with pytest.raises(UsageError, match="q requires gradients, which soft caps, sinks"):
-        attention(layer, q.requires_grad_(), k, v, None, softcap=2.0)
+    results = (torch.autograd.grad(each.sum(), given) for each, given in ((found, leaves), (expected, doubles)))
+    for each, wanted in zip(*results, strict=True):
+        assert (each.double() - wanted).abs().max() <= 0.03 * wanted.abs().max()
 
 
 @pytest.mark.parametrize("rows", [9, 4])
@@ -268,10 +272,24 @@ def test_other_masks_are_refused() -> None:
     )
 
 
-def test_padding_without_a_causal_mask_has_no_gradients() -> None:
+def test_padding_without_a_causal_mask_has_gradients() -> None:
+    layer, q, k, v = SimpleNamespace(is_causal=False), *layer_inputs()[1:]
+    mask = torch.ones(2, 9, dtype=torch.bool)
+    mask[1, :3] = False
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    doubles = [x.detach().double().requires_grad_() for x in leaves]
+    expected = torch.nn.functional.scaled_dot_product_attention(*doubles, mask[:, None, None], enable_gqa=True)
+    out = attention(layer, q, k, v, mask)[0]
+    near(out.double(), expected.transpose(1, 2))
+    results = (torch.autograd.grad(x.sum(), given) for x, given in ((out, leaves), (expected, doubles)))
+    for found, wanted in zip(*results, strict=True):
+        assert (found - wanted).abs().max() <= 0.03 * wanted.abs().max()
+
+
+def test_padding_without_a_causal_mask_has_no_gradients_of_caps() -> None:
     _, q, k, v = layer_inputs()
     mask = torch.ones(2, 9, dtype=torch.bool)
-    assert refusal(attention, SimpleNamespace(is_causal=False), q.requires_grad_(), k, v, mask) == (
-        "attention: given padding, 6 queries and 9 keys that require gradients, and causal=False; expected a causal "
-        f"mask and as many queries as keys, torch.no_grad(), or {EDIT}"
+    assert refusal(attention, SimpleNamespace(is_causal=False), q.requires_grad_(), k, v, mask, softcap=2.0) == (
+        "attention: given padding, softcap, 6 queries and 9 keys that require gradients, and causal=False; expected a "
+        f"causal mask and as many queries as keys, torch.no_grad(), or {EDIT}"
     )

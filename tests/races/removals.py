@@ -43,8 +43,10 @@ from warpwright.kernels.memory_flow import arguments, memory_flow
 from warpwright.lang import Kernel
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ops.attention.backward import choose as choose_backward
+from warpwright.ops.attention.backward import describe as describe_gradients
 from warpwright.ops.attention.forward import describe as describe_attention
 from warpwright.ops.attention.plan import OWN
+from warpwright.ops.attention.varlen_backward import describe as describe_packed
 from warpwright.ops.binding import geometry
 from warpwright.ops.matmul.call import matmul
 from warpwright.ops.matmul.plan import Level, plan_sm90
@@ -68,6 +70,8 @@ __all__ = [
     "ladder_gemm",
     "mma_sync",
     "modified",
+    "modified_backward",
+    "packed_backward",
     "scaled_gemm",
     "sees_document",
 ]
@@ -330,6 +334,35 @@ def attention_backward(
     return watched
 
 
+def modified_backward(number: int, change: Change | None = None) -> Watched:
+    """Run one of the launches of the gradients with a function of the score, a mask function, a cap and sinks; the
+    launches before run without a check."""
+    watched, each = _watched_device("h200", change, 4), replace(CAUSAL, causal=False)
+    q, k, v, o, do = _tensors(each, ("q", "k", "v", "o", "do"))
+    options = {"causal": False, "window": None, "scale": None, "layout": "bhsd", "device": watched.device}
+    rows = np.zeros(q.shape[:3], np.float32)
+    functions: dict[str, Any] = {"softcap": 4.0, "sinks": np.ones(2, np.float32), "mask_mod": sees_document}
+    functions["score_mod"] = lambda score, batch, head, q, k: score * 0.5
+    call = describe_gradients(q, k, v, o, rows, do, dlse=rows, **options, **functions)
+    for index, found in zip(range(number + 1), call, strict=False):
+        launch(found.kernel, found.grid, args=found.args, device=watched if index == number else watched.device)
+    return watched
+
+
+def packed_backward(number: int, change: Change | None = None) -> Watched:
+    """Run one of the launches of the gradients of packed sequences, two of them without queries or without keys; the
+    launches before run without a check."""
+    watched, each = _watched_device("h200", change, 4), replace(CAUSAL, batch=1)
+    given = pack_sequences(each, [300, 0, 70, 5], [330, 20, 70, 0])
+    rows = np.zeros((2, len(given.q)), np.float32)
+    arrays = {"q": given.q, "k": given.k, "v": given.v, "o": given.q, "do": given.q, "lse": rows, "dlse": rows}
+    starts = {"cu_seqlens_q": given.cu_q, "cu_seqlens_k": given.cu_k}
+    call = describe_packed(arrays | starts, True, None, None, watched.device)
+    for index, found in zip(range(number + 1), call, strict=False):
+        launch(found.kernel, found.grid, args=found.args, device=watched if index == number else watched.device)
+    return watched
+
+
 def _tensors(problem: Problem, names: Iterable[str]) -> list[Any]:
     """Returns random arrays (batch, heads, rows, head_dim); those of keys and values are called k, v, dk, dv."""
     random, queries = np.random.default_rng(0), (problem.heads, problem.q_len)
@@ -451,6 +484,14 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "backward sm90 early S": functools.partial(attention_backward, 1, CAUSAL, BackwardConfig(64, (64, 128))),
     "backward sm90 prepare": functools.partial(attention_backward, 0, CAUSAL, BackwardConfig(64, (64, 128))),
     "backward sm90 convert": functools.partial(attention_backward, 2, CAUSAL, BackwardConfig(64, (64, 128))),
+    **{
+        f"backward sm90 {kind}{name}": functools.partial(run, number)
+        for kind, run, names in (
+            ("modified", modified_backward, {" lists": 0, "": 2, " sinks": 4}),
+            ("packed", packed_backward, {" prepare": 0, "": 1, " convert": 2}),
+        )
+        for name, number in names.items()
+    },
     **{
         f"backward sm120 {name}": functools.partial(
             attention_backward,

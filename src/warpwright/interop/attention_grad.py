@@ -16,10 +16,18 @@ from torch.autograd.function import once_differentiable
 
 from warpwright.errors import UsageError
 from warpwright.interop.dispatch import KERNELS, function_mode_enabled, profiler_enabled
+from warpwright.ops.attention import varlen_backward
 from warpwright.ops.attention.backward import ANY_ORDER, GREATEST_HEAD, OWN, gradients
 from warpwright.ops.memo import MEMO
 
-__all__ = ["AttentionFunction", "has_fixed_order", "has_gradient_kernel"]
+__all__ = [
+    "AttentionFunction",
+    "check_deterministic",
+    "has_fixed_order",
+    "has_gradient_kernel",
+    "has_packed_gradient_kernel",
+    "new_gradient",
+]
 
 SCHEMA = (
     "attention_backward(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, bool causal, "
@@ -38,6 +46,11 @@ _differentiate = torch.ops.warpwright.attention_backward.default
 def has_gradient_kernel(q: Tensor) -> bool:
     """Returns whether the device of ``q`` has a kernel for the gradients of attention."""
     return _target(q) in OWN and q.shape[-1] <= GREATEST_HEAD
+
+
+def has_packed_gradient_kernel(q: Tensor) -> bool:
+    """Returns whether the device of ``q`` has a kernel for the gradients of packed sequences."""
+    return _target(q) in varlen_backward.TARGETS and q.shape[-1] <= GREATEST_HEAD
 
 
 def has_fixed_order(q: Tensor) -> bool:
@@ -125,12 +138,13 @@ def _backward(
     layout: str,
 ) -> Three:
     if torch.are_deterministic_algorithms_enabled() and not has_fixed_order(q):
-        _check_deterministic()
+        check_deterministic()
     window = None if left is None and right is None else (left, right)
-    return gradients(q, k, v, o, lse, do, dlse=dlse, causal=causal, scale=scale, window=window, layout=layout)
+    dq, dk, dv = gradients(q, k, v, o, lse, do, dlse=dlse, causal=causal, scale=scale, window=window, layout=layout)
+    return dq, dk, dv
 
 
-def _check_deterministic() -> None:
+def check_deterministic() -> None:
     """Raise or warn, as torch expects of an operator whose sums have no fixed order."""
     text = (
         "attention: the gradient by q is summed in any order, and torch.use_deterministic_algorithms(True) is set; "
@@ -142,10 +156,10 @@ def _check_deterministic() -> None:
 
 
 def _fake(do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Three:
-    return _new_gradient(q), _new_gradient(k), _new_gradient(v)
+    return new_gradient(q), new_gradient(k), new_gradient(v)
 
 
-def _new_gradient(x: Tensor) -> Tensor:
+def new_gradient(x: Tensor) -> Tensor:
     """Returns a dense tensor with the shape of ``x`` and its order of axes in memory."""
     batch, first, second, head_dim = x.shape
     swapped = x.stride(1) < x.stride(2) and first != 1 and second != 1

@@ -1,19 +1,22 @@
 """``torch.ops.warpwright.attention_varlen``: `warpwright.attention_varlen` as an operator of torch.
 
-`warpwright.interop.torch` imports this module, which registers the operator. It works under ``torch.compile`` and in
-CUDA graphs, where lengths may change from replay to replay, and runs on the current stream. Tensors on the CPU go to
-the virtual ``h200`` where there is no real Hopper GPU.
+`warpwright.interop.torch` imports this module, which registers the operator and that of its gradients, which have
+kernels for Hopper. They work under ``torch.compile`` and in CUDA graphs, where lengths may change from replay to
+replay, and run on the current stream. Tensors on the CPU go to the virtual ``h200`` where there is no real Hopper GPU.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._C import DispatchKeySet
+from torch.autograd.function import once_differentiable
 
 from warpwright.errors import UsageError
+from warpwright.interop.attention_grad import check_deterministic, has_packed_gradient_kernel
 from warpwright.interop.dispatch import (
     AFTER_AUTOGRAD,
     KERNELS,
@@ -23,6 +26,7 @@ from warpwright.interop.dispatch import (
     profiler_enabled,
 )
 from warpwright.ops.attention import plan, varlen
+from warpwright.ops.attention.varlen_backward import gradients_varlen
 from warpwright.ops.hooks import replace_class
 from warpwright.ops.memo import MEMO
 
@@ -32,9 +36,17 @@ SCHEMA = (
     "attention_varlen(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlens_k, bool causal=False, "
     "float? scale=None, int? left=None, int? right=None) -> (Tensor, Tensor)"
 )
+BACKWARD_SCHEMA = (
+    "attention_varlen_backward(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, "
+    "Tensor cu_seqlens_q, Tensor cu_seqlens_k, bool causal, float? scale, int? left, int? right) "
+    "-> (Tensor, Tensor, Tensor)"
+)
+DEFAULTS = (False, None, None, None)  # of causal, scale, left and right
 
 _library = torch.library.Library("warpwright", "FRAGMENT")
 _library.define(SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
+_library.define(BACKWARD_SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
+_differentiate = torch.ops.warpwright.attention_varlen_backward.default
 attention_varlen = torch.ops.warpwright.attention_varlen.default
 
 
@@ -97,22 +109,85 @@ def _fake(
     return q.new_empty(q.shape), q.new_empty((heads, rows), dtype=torch.float32)
 
 
-def _autograd(keys: DispatchKeySet, q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
-    """Raise if a gradient is required; else call the kernel, or redispatch if a mode, subclass or transform is
-    active."""
+def _backward(
+    do: Tensor,
+    dlse: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    lse: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    causal: bool,
+    scale: float | None,
+    left: int | None,
+    right: int | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    if torch.are_deterministic_algorithms_enabled():
+        check_deterministic()
+    window = None if left is None and right is None else (left, right)
+    given = q, k, v, o, lse, do, cu_seqlens_q, cu_seqlens_k
+    return gradients_varlen(*given, dlse=dlse, causal=causal, scale=scale, window=window)
+
+
+def _fake_backward(
+    do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *_: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+class VarlenFunction(torch.autograd.Function):  # type: ignore[misc]
+    """Computes ``compute`` and saves what its gradients need; ``options`` are the operator's, from ``causal`` on."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, compute: Callable[..., Any], options: tuple[Any, ...], q: Tensor, k: Tensor, v: Tensor, *cu: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        o, lse = compute(q, k, v, *cu, *options)
+        ctx.save_for_backward(q, k, v, o, lse, *cu)
+        ctx.options = (*options, *DEFAULTS[len(options) :])
+        ctx.set_materialize_grads(False)
+        return o, lse
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
+        q, k, v, o, lse, *cu = ctx.saved_tensors
+        if do is None and dlse is None:
+            return (None,) * 7
+        do = torch.zeros_like(o) if do is None else do
+        return None, None, *_differentiate(do, dlse, q, k, v, o, lse, *cu, *ctx.options), None, None
+
+
+def _autograd(
+    keys: DispatchKeySet, q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *options: Any
+) -> tuple[Tensor, Tensor]:
+    """Record the call if a gradient is required, or raise if there is no kernel for the gradient; else call the kernel,
+    or redispatch if a mode, subclass or transform is active."""
+
+    def compute(*given: Any) -> tuple[Tensor, Tensor]:
+        with torch._C._AutoDispatchBelowAutograd():
+            found: tuple[Tensor, Tensor] = attention_varlen.redispatch(keys & AFTER_AUTOGRAD, *given)
+        return found
+
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.requires_grad and torch.is_grad_enabled():
+            if has_packed_gradient_kernel(q):
+                recorded: tuple[Tensor, Tensor] = VarlenFunction.apply(compute, options, q, k, v, cu_q, cu_k)
+                return recorded
             raise UsageError(
-                f"attention: {name} requires gradients, which packed sequences do not have; expected {name}.detach(), "
-                "or torch.ops.warpwright.attention for each sequence"
+                f"attention: {name} requires gradients, for which packed sequences have kernels for sm_90a and up to a "
+                f"head dimension of 128; expected {name}.detach(), or torch.ops.warpwright.attention for each sequence"
             )
     if autograd_calls_kernel(keys.raw_repr()):
-        return _compute(q, k, v, *options)
-    found: tuple[Tensor, Tensor] = attention_varlen.redispatch(keys & AFTER_AUTOGRAD, q, k, v, *options)
-    return found
+        return _compute(q, k, v, cu_q, cu_k, *options)
+    return compute(q, k, v, cu_q, cu_k, *options)
 
 
 for _key in KERNELS:
     _library.impl("attention_varlen", _compute, _key.name)
+    _library.impl("attention_varlen_backward", _backward, _key.name)
 torch.library.register_fake("warpwright::attention_varlen", _fake, lib=_library)
+torch.library.register_fake("warpwright::attention_varlen_backward", _fake_backward, lib=_library)
 _library.impl("attention_varlen", _autograd, "Autograd", with_keyset=True)

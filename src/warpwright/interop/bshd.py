@@ -80,7 +80,7 @@ def _widen(x: Tensor, columns: int) -> Tensor:
 
 
 def _with_changes(q: Tensor, k: Tensor, v: Tensor, scale: float | None, options: Options) -> Two:
-    """Returns attention with a soft cap, sinks or ALiBi, forward only."""
+    """Returns attention with a soft cap, sinks or ALiBi."""
     softcap, key, captured = options.softcap, "", list[Tensor]()
     if options.alibi_slopes is not None:
         captured = _of_alibi(options.alibi_slopes, q, k)

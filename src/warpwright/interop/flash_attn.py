@@ -47,8 +47,8 @@ def flash_attn_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Result:
-    """softmax(``softmax_scale`` · q·kᵀ)·v of q (batch, rows, heads, head_dim), differentiable without ``softcap`` and
-    ``alibi_slopes``, which need a Hopper GPU.
+    """softmax(``softmax_scale`` · q·kᵀ)·v of q (batch, rows, heads, head_dim), differentiable up to a head dimension of
+    128. ``softcap`` and ``alibi_slopes`` need a Hopper GPU; the slopes get no gradient.
 
     A score gets -slope · |i + rows of k - rows of q - j| for query i and key j from ``alibi_slopes``, float32 (heads,)
     or (batch, heads). ``return_attn_probs`` returns the log-sum-exp (batch, heads, rows) and an empty tensor too.

@@ -125,7 +125,8 @@ def _packed(q: Tensor, k: Tensor, v: Tensor, others: dict[str, Any], options: Op
 
 def _padded(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, options: Options) -> Tensor:
     """Returns attention without the padding that ``mask`` marks; padding queries have output 0."""
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+    recorded = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    if recorded and (options.changes or (options.causal and q.shape[1] == k.shape[1])):
         return _padded_with_gradients(q, k, v, mask, options)
     if options.changes:
         return _padded_with_changes(q, k, v, mask, options)
@@ -195,14 +196,13 @@ def _extent(mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _padded_with_gradients(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, options: Options) -> Tensor:
-    """Returns attention of sequences rotated to their first token: a causal mask then hides the padding after them.
-    Packed sequences have no gradients."""
+    """Returns attention of sequences rotated to their first token: a causal mask then hides the padding after them."""
     rows, keys = q.shape[1], k.shape[1]
     if not options.causal or rows != keys:
         raise UsageError(
-            f"attention: given padding, {rows} queries and {keys} keys that require gradients, and "
-            f"causal={options.causal}; expected a causal mask and as many queries as keys, torch.no_grad(), or "
-            'attn_implementation="sdpa"'
+            f"attention: given padding, {', '.join(options.changes)}, {rows} queries and {keys} keys that require "
+            f"gradients, and causal={options.causal}; expected a causal mask and as many queries as keys, "
+            'torch.no_grad(), or attn_implementation="sdpa"'
         )
     first, places = _extent(mask)[0][:, None], torch.arange(rows, device=mask.device)
     q, k, v = (_select_rows(x, (places + first) % rows) for x in (q, k, v))

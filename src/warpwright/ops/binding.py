@@ -52,6 +52,7 @@ __all__ = [
 
 MAP_BYTES = 16  # alignment of addresses and strides of tensor maps, and of cp.async
 MAP_STRIDE = 1 << 40  # strides of tensor maps are smaller
+PACKED_DIMENSIONS = 3  # of packed sequences for a ragged tensor map: heads, rows, columns
 KEPT_ADDRESSES = 1024
 KEPT_LAUNCHES = 4096
 # Calls of several threads may share a stream and its workspace: between the launches of one there is no other.
@@ -97,7 +98,7 @@ class Plan:
     32-bit words of workspace whose counters are 0 before and after every call; None: the kernels take no workspace.
     ``scratch`` has the shapes of float32 arrays that live between the launches. ``kernel``, ``tma`` and ``why`` say
     which kernel was chosen. Tensor maps have ``l2_promotion``, cover arrays as ``mapped`` returns them, and are
-    those of packed sequences if ``ragged``.
+    those of packed sequences if ``ragged``, except for arrays of two dimensions.
     """
 
     launches: tuple[Launch, ...]
@@ -123,7 +124,7 @@ class Plan:
 
     def tensor_map(self, view: View, use: MapUse) -> TensorMap:
         """Returns the tensor map of an array as `mapped` returns it."""
-        if self.ragged:
+        if self.ragged and len(view.shape) == PACKED_DIMENSIONS:
             return ragged(view, use.box, swizzle=use.swizzle)
         return TensorMap(view, use.box, swizzle=use.swizzle, l2_promotion=self.l2_promotion)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from warpwright.lang import Expr, Global, Pointer, f32, s32, s64, tanh
 from warpwright.lang.context import misuse
+from warpwright.lang.derivative import value_and_slope
 from warpwright.types import Scalar
 
 __all__ = ["NO_MODS", "Array", "At", "Constant", "Elements", "Function", "Mods", "Place"]
@@ -126,6 +127,11 @@ class Mods:
         return self.score is not None or self.softcap is not None
 
     @property
+    def indexed(self) -> bool:
+        """Whether a function reads the batch, head, query and key of a score."""
+        return self.score is not None or self.mask is not None
+
+    @property
     def params(self) -> dict[str, Any]:
         """The parameters of the captured arrays with their annotations."""
         return {f"array{i}": Global[each.dtype] for i, each in enumerate(self.arrays)}  # type: ignore[name-defined]
@@ -153,6 +159,10 @@ class Place:
             score = self._checked("score_mod", self.score_mod(score, self.batch, self.head, q, k), "f32")
         cap = self.mods.softcap
         return score if cap is None else tanh(score * (1 / cap)) * cap
+
+    def score_and_slope(self, score: Expr, q: Expr, k: Expr) -> tuple[Any, Any]:
+        """Returns the changed score and its derivative by ``score``, a float where that is the same everywhere."""
+        return value_and_slope(lambda each: self.score(each, q, k), score)
 
     def sees(self, q: Expr, k: Expr) -> Any:
         """Returns whether the mask function lets query ``q`` see key ``k`` (s32): a pred, or a bool."""

@@ -13,14 +13,17 @@ from warpwright.arrays.device import DeviceArray, dense_strides
 from warpwright.arrays.libraries import Library, View, views_of
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
+from warpwright.kernels.attention.mods import NO_MODS, Mods
 from warpwright.kernels.attention.problem import Problem, Window
 from warpwright.kernels.attention.sm90 import backward as sm90
 from warpwright.kernels.attention.sm90 import backward_plan as sm90_plan
+from warpwright.kernels.attention.sm90 import block_lists
 from warpwright.kernels.attention.sm90.backward_plan import GREATEST_HEAD
 from warpwright.kernels.attention.sm120 import backward as sm120
 from warpwright.kernels.attention.sm120 import backward_plan as sm120_plan
 from warpwright.ops import binding
 from warpwright.ops.attention import arrays
+from warpwright.ops.attention import mods as of_user
 from warpwright.ops.attention.bound_call import BoundGradients
 from warpwright.ops.memo import MEMO
 from warpwright.targets import kernels_of
@@ -56,7 +59,11 @@ def gradients(
     window: Window | None = None,
     layout: str = "bhsd",
     device: Device | str | None = None,
-) -> tuple[Array, Array, Array]:
+    softcap: float | None = None,
+    sinks: Array | None = None,
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
+) -> tuple[Array, ...]:
     """The gradients by q, k and v of `warpwright.attention` with the same options, which returned ``o`` and ``lse``.
 
     ``do``, of the shape and dtype of o, is the gradient by o; ``dlse``, of the shape of lse in float32, that by lse.
@@ -65,20 +72,26 @@ def gradients(
     used there, on the library's current stream, without waiting; ``device`` is as in `warpwright.attention`, but arrays
     of the host go to the virtual ``h200`` where there is no real Hopper GPU and no ``device`` is named.
 
+    On Hopper ``softcap``, ``sinks``, ``score_mod`` and ``mask_mod`` may be given too. The derivative of ``score_mod``
+    by its score is that of its instructions; arrays that it captures get no gradient. With ``sinks`` a fourth result is
+    their gradient, float32 (heads,).
+
     Raises UsageError for a head dimension above 128, a GPU without a kernel for this, and arrays that do not fit
     together.
     """
     given = (q, k, v, o, do, lse) if dlse is None else (q, k, v, o, do, lse, dlse)
     scale, window = arrays.plain_options(scale, window)
     options = "gradients", causal, scale, window, layout, device
-    bound = MEMO.get(given, options)
-    found: tuple[Array, Array, Array] | None = None if bound is None else bound(given)
+    functions: dict[str, Any] = {"softcap": softcap, "sinks": sinks, "score_mod": score_mod, "mask_mod": mask_mod}
+    changed = any(each is not None for each in functions.values())
+    bound = None if changed else MEMO.get(given, options)
+    found: tuple[Array, ...] | None = None if bound is None else bound(given)
     if found is not None:
         return found
     keywords: dict[str, Any] = {"causal": causal, "scale": scale, "window": window, "layout": layout, "device": device}
-    call = describe(q, k, v, o, lse, do, dlse=dlse, **keywords)
-    dq, dk, dv = call.run(given, options)
-    return dq, dk, dv
+    call = describe(q, k, v, o, lse, do, dlse=dlse, **keywords, **functions)
+    results: tuple[Array, ...] = call.run(given, options)
+    return results
 
 
 def describe(
@@ -95,6 +108,7 @@ def describe(
     window: Window | None,
     layout: str,
     device: Device | str | None,
+    **functions: Any,
 ) -> binding.Call:
     """Returns the call of `gradients` with these arguments, which has started nothing yet."""
     given = dict(zip((*HALVES, *STATS), (q, k, v, o, do, lse, dlse), strict=True))
@@ -104,19 +118,22 @@ def describe(
     rows = tuple(views["q"].shape[arrays.BHSD - len(memory["q"].shape) : 3])
     _check(views, {name: memory[name] for name in STATS if name in memory}, rows)
     (batch, count, q_len, head_dim), (_, kv_heads, kv_len, _) = views["q"].shape, views["k"].shape
+    changes = of_user.given_mods(library, views["q"], count, **functions)
+    if changes is not None:
+        of_user.check_target(target.spec.arch, target.name)
+    sinks = [] if changes is None or not changes.mods.sinks else [((count,), arrays.FLOAT32)]
     if 0 in views["q"].shape:
-        inputs = [(memory[name], given[name]) for name in "qkv"]
-        return binding.Call(
-            target, library, tuple(library.zeros(tuple(view.shape), view.dtype, x) for view, x in inputs)
-        )
+        shapes = [(tuple(memory[name].shape), memory[name].dtype) for name in "qkv"]
+        return binding.Call(target, library, tuple(library.zeros(*each, q) for each in (*shapes, *sinks)))
     problem = Problem(batch, count, kv_heads, q_len, kv_len, head_dim, views["q"].dtype, causal, window, scale)
     results = [arrays.new_result(library, given[name], memory[name], layout) for name in "qkv"]
+    results += [library.empty(*each, q) for each in sinks]
     call = binding.Call(target, library, tuple(results))
-    in_place = _prepare(call, choose(problem, target.spec.arch), library, given, layout)
-    if in_place and isinstance(views["q"], DeviceArray):
-        inputs = [array for array in given.values() if array is not None]
-        shapes = [arrays.result_shape(memory[name], layout) for name in "qkv"]
-        call.entry = functools.partial(_entry, call, library, inputs[0], shapes)
+    chosen = choose(problem, target.spec.arch, mods=NO_MODS if changes is None else changes.mods)
+    in_place = _prepare(call, chosen, library, given, layout, {} if changes is None else changes.arrays)
+    if in_place and changes is None and isinstance(views["q"], DeviceArray):
+        swaps = [arrays.result_shape(memory[name], layout) for name in "qkv"]
+        call.entry = functools.partial(_entry, call, library, q, swaps)
     return call
 
 
@@ -139,20 +156,35 @@ def _check(views: Mapping[str, View], stats: Mapping[str, View], rows: tuple[int
 
 
 @functools.lru_cache(maxsize=1024)
-def choose(problem: Problem, arch: str, config: Any = None) -> binding.Plan:
-    """Returns the plan of ``problem`` on ``arch``, by ``config`` or by the fastest configuration."""
+def choose(problem: Problem, arch: str, config: Any = None, mods: Mods = NO_MODS) -> binding.Plan:
+    """Returns the plan of ``problem`` with ``mods`` on ``arch``, by ``config`` or by the fastest configuration."""
     planned, kernels = OWN[kernels_of(arch)]
     found = planned(problem, config=config)
-    traced = (each.trace(arch, dtype=types.of_dtype(problem.dtype)) for each in kernels(found.config, found.bounds))
+    traced = kernels(found.config, found.bounds, *([] if mods == NO_MODS else [mods]))
+    dtype, scratch, scalars = types.of_dtype(problem.dtype), dict(found.scratch), dict(found.scalars)
+    steps = [(each.trace(arch, dtype=dtype), grid) for each, grid in zip(traced, found.grids, strict=True)]
+    if mods.mask is not None:
+        shape = of_user.list_shape(problem, mods, found.config.tile)
+        scratch["lists"], (scalars["of_batch"], scalars["of_head"]) = shape, of_user.list_steps(shape)
+        lists = block_lists.kernel_of(found.config.tile, mods, by_keys=True).trace(arch, bounds=found.bounds)
+        steps.insert(0, (lists, shape[2::-1]))
+    if mods.sinks:
+        scalars |= {"batch": problem.batch, "padded": found.scratch["means"][1]}
+        steps.append((sm90.sink_gradients.trace(arch), (problem.heads, 1, 1)))
     launches = tuple(
-        binding.Launch(kernel, grid, tuple(found.scalars.get(name, name) for name, _ in kernel.params))
-        for kernel, grid in zip(traced, found.grids, strict=True)
+        binding.Launch(kernel, grid, tuple(scalars.get(name, name) for name, _ in kernel.params))
+        for kernel, grid in steps
     )
-    return binding.Plan(launches, found.config, scratch=found.scratch)
+    return binding.Plan(launches, found.config, scratch=scratch)
 
 
 def _prepare(
-    call: binding.Call, chosen: binding.Plan, library: Library, given: Mapping[str, Array], layout: str
+    call: binding.Call,
+    chosen: binding.Plan,
+    library: Library,
+    given: Mapping[str, Array],
+    layout: str,
+    extra: Mapping[str, View],
 ) -> bool:
     """Set the steps of ``call``; returns whether kernels read all arrays in place, else copies are made."""
     used, like = {name: array for name, array in given.items() if array is not None}, given["q"]
@@ -164,13 +196,18 @@ def _prepare(
         copy = library.empty(tuple(used[name].shape), views[name].dtype, like)
         copy[...] = used[name]
         views[name] = library.view(copy)
-    results = dict(zip(RESULTS, map(library.view, call.result), strict=True))
-    scratch = {name: library.empty(shape, arrays.FLOAT32, like) for name, shape in chosen.scratch.items()}
+    results = dict(zip((*RESULTS, "dsinks"), map(library.view, call.result), strict=False))
+    scratch = {
+        name: library.empty(shape, arrays.WORD if name == "lists" else arrays.FLOAT32, like)
+        for name, shape in chosen.scratch.items()
+    }
     values: dict[str, Any] = {
         **arrays.inputs_of(library, views, HALVES, layout),
+        **results,
         **arrays.inputs_of(library, results, RESULTS, layout),
         **{name: views.get(name, 0) for name in STATS},
         **{name: library.view(array) for name, array in scratch.items()},
+        **extra,
     }
     call.stream = library.stream(like)() if isinstance(values["q"], DeviceArray) else 0
     call.steps = [(chosen, values)]

@@ -26,7 +26,7 @@ from warpwright.ops.attention.plan import COUNTER, SETTING, setting
 from warpwright.ops.binding import Launch, Plan, geometry
 from warpwright.targets import kernels_of
 
-__all__ = ["Arrays", "Given", "check_target", "given_mods", "list_shape", "plan_lists", "plan_modified"]
+__all__ = ["Arrays", "Given", "check_target", "given_mods", "list_shape", "list_steps", "plan_lists", "plan_modified"]
 
 ARGUMENTS = {"score_mod": "score, batch, head, q, k", "mask_mod": "batch, head, q, k"}
 # Configurations with tiles of 128 queries: their consumers have registers left for the functions.
@@ -46,10 +46,10 @@ def given_mods(
     q: View,
     heads: int,
     *,
-    softcap: float | None,
-    sinks: Any,
-    score_mod: Callable[..., Any] | None,
-    mask_mod: Callable[..., Any] | None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
 ) -> Given | None:
     """Returns what the arguments of `attention` change, None if nothing.
 
@@ -204,12 +204,20 @@ def _global_names(code: CodeType) -> frozenset[str]:
     return frozenset(own).union(*inner)
 
 
-def list_shape(problem: Problem, mods: Mods) -> tuple[int, int, int, int]:
-    """Returns (batches, heads, tiles, words) of the lists of key blocks; 1 for what the mask does not depend on."""
-    queries, keys = _config(problem).tile
+def list_shape(problem: Problem, mods: Mods, tile: tuple[int, int] | None = None) -> tuple[int, int, int, int]:
+    """Returns (batches, heads, tiles, words) of the lists of key blocks; 1 for what the mask does not depend on. With a
+    ``tile`` of the gradients they are lists of tiles of queries, one for each block of keys."""
+    queries, keys = tile or _config(problem).tile
     by_batch, by_head = _dependence(mods)
-    tiles, words = -(-problem.q_len // queries), -(-problem.kv_len // keys) + modified.HEAD_WORDS
-    return problem.batch if by_batch else 1, problem.heads if by_head else 1, tiles, words
+    of_q, of_k = -(-problem.q_len // queries), -(-problem.kv_len // keys)
+    tiles, blocks = (of_q, of_k) if tile is None else (of_k, of_q)
+    return problem.batch if by_batch else 1, problem.heads if by_head else 1, tiles, blocks + block_lists.HEAD_WORDS
+
+
+def list_steps(shape: tuple[int, int, int, int]) -> tuple[int, int]:
+    """Returns how many lists further that of the next batch is, and that of the next head."""
+    batches, heads, tiles, _ = shape
+    return heads * tiles if batches > 1 else 0, tiles if heads > 1 else 0
 
 
 @lru_cache(maxsize=1024)
@@ -230,10 +238,7 @@ def plan_modified(problem: Problem, mods: Mods, arch: str, sms: int, workspace: 
     kernel: Traced = modified.kernel_of(config, mods).trace(
         arch, dtype=types.of_dtype(problem.dtype), bounds=found.bounds
     )
-    steps = (0, 0)
-    if mods.mask is not None:
-        batches, heads, tiles, _ = list_shape(problem, mods)
-        steps = (heads * tiles if batches > 1 else 0, tiles if heads > 1 else 0)
+    steps = list_steps(list_shape(problem, mods)) if mods.mask is not None else (0, 0)
     *scalars, scale = found.scalars
     counter = "workspace" if workspace else 0
     scale = problem.factor if mods.changes_scores else scale

@@ -26,7 +26,7 @@ from warpwright.ops.attention.bound_call import BoundCall
 from warpwright.ops.memo import MEMO
 from warpwright.targets import kernels_of
 
-__all__ = ["OWN", "attention_varlen", "choose", "describe"]
+__all__ = ["OWN", "STARTS", "attention_varlen", "check_rows", "check_starts", "choose", "describe", "in_place"]
 
 INT32 = np.dtype(np.int32)
 STARTS = ("cu_seqlens_q", "cu_seqlens_k")
@@ -107,8 +107,8 @@ def describe(
     given = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "out": out}
     library, views = views_of("attention", given, ("out",))
     target = _target(views, device)
-    _check_rows(library, views)
-    _check_starts(library, views)
+    check_rows(library, views)
+    check_starts(library, views)
     if out is not None:
         arrays.check_out(views["out"], {name: views[name] for name in "qkv"})
     rows, heads, _ = views["q"].shape
@@ -118,8 +118,8 @@ def describe(
     parts = [result, *([lse] if return_lse else []), *([plan.explain(chosen, target.name)] if explain else [])]
     call = binding.Call(target, library, parts[0] if len(parts) == 1 else tuple(parts))
     if chosen is not None:
-        in_place = _prepare(call, chosen, library, given | {"out": result}, lse)
-        if in_place and isinstance(views["q"], DeviceArray):
+        used = _prepare(call, chosen, library, given | {"out": result}, lse)
+        if used and isinstance(views["q"], DeviceArray):
             inputs = tuple(array for array in given.values() if array is not None)
             call.entry = functools.partial(_entry, call, library, inputs, lse)
     elif 0 not in views["q"].shape:  # no keys
@@ -141,7 +141,8 @@ def _target(views: Views, device: Device | str | None) -> Device:
     return target
 
 
-def _check_rows(library: Library, views: Views) -> None:
+def check_rows(library: Library, views: Views) -> None:
+    """Raise UsageError unless q, k and v are rows of packed sequences that fit together."""
     q, k, v = (views[name] for name in "qkv")
     for name in "qkv":
         if len(views[name].shape) != 3:
@@ -156,7 +157,8 @@ def _check_rows(library: Library, views: Views) -> None:
     arrays.check_alike(q, k, v)
 
 
-def _check_starts(library: Library, views: Views) -> None:
+def check_starts(library: Library, views: Views) -> None:
+    """Raise UsageError unless both arrays of first rows fit q, k and v; values on the host are checked."""
     for name, rows in zip(STARTS, "qk", strict=True):
         starts = views[name]
         if starts.dtype != INT32:
@@ -231,26 +233,26 @@ def _prepare(
     call: binding.Call, chosen: binding.Plan, library: Library, given: Mapping[str, Array], lse: Array | None
 ) -> bool:
     """Set the steps of ``call``; returns whether kernels read and write all arrays in place, else copies are made."""
-    q, in_place = given["q"], True
+    q, direct = given["q"], True
     values: dict[str, Any] = {"q": 0, "k": 0, "v": 0, "o": 0, "lse": 0 if lse is None else library.view(lse)}
     values |= {"workspace": 0, **dict.fromkeys(STARTS, 0)}
     for name, parameter in zip(("q", "k", "v", "out", *STARTS), (*FOUR, *STARTS), strict=True):
         array, view = given[name], library.view(given[name])
-        if not _in_place(parameter, view):
+        if not in_place(parameter, view):
             copy = library.empty(tuple(view.shape), view.dtype, q)
             if name == "out":
                 call.finish.append(functools.partial(array.__setitem__, ..., copy))
             else:
                 copy[...] = array
-            view, in_place = library.view(copy), False
+            view, direct = library.view(copy), False
         values[parameter] = view
     call.stream = library.stream(q)() if isinstance(values["q"], DeviceArray) else 0
     values["workspace"] = arrays.workspace(library, q, values["q"], call.device.name, call.stream, chosen.words)
     call.steps = [(chosen, values)]
-    return in_place
+    return direct
 
 
-def _in_place(name: str, view: View) -> bool:
+def in_place(name: str, view: View) -> bool:
     """Returns whether kernels read or write the array in place: all but Q, K, V and O must be dense."""
     dense = tuple(view.strides) == dense_strides(view.shape, view.itemsize)
     return dense or (name in FOUR and binding.mappable(view.swapaxes(0, 1)))

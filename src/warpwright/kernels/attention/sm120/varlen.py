@@ -5,14 +5,12 @@ of sequence i, rows ``cu_k[i]`` to ``cu_k[i + 1]`` of K and V its keys. The role
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
+from warpwright.kernels.attention.sequences import find_sequence, rows_of
 from warpwright.kernels.attention.sm120.kernel import forward
-from warpwright.kernels.attention.sm120.plan import CONFIGS, LANES, UNBOUNDED, Config
+from warpwright.kernels.attention.sm120.plan import CONFIGS, UNBOUNDED, Config
 from warpwright.kernels.attention.sm120.steps import Mask, RaggedCopies
 from warpwright.lang import (
-    Break,
-    Expr,
     Global,
     If,
     Kernel,
@@ -20,19 +18,12 @@ from warpwright.lang import (
     ctaid,
     f32,
     kernel,
-    loop,
-    max,
-    min,
     nctaid,
-    popc,
     s32,
     select,
     tma,
     u32,
     u64,
-    var,
-    vote,
-    warp,
 )
 from warpwright.layout.tensor_map import RAGGED_ROWS
 from warpwright.types import Scalar
@@ -84,31 +75,6 @@ def attention_varlen(
         place = (head * total_q + first_query).to(u64) * f32.nbytes
         mask = Mask(queries.to(s32), keys.to(s32), *window)
         forward(source, mask, top.to(s32), select(lse != 0, lse + place, 0), factor, config, dtype)
-
-
-def find_sequence(starts: Global[Any], sequences: Expr, total: Expr, rows: int, number: Expr) -> Any:
-    """Returns the last sequence whose tiles begin at ``number`` or before.
-
-    Sequence i has the numbers from ``starts[i] // rows + i`` on. That is at least one number for each of its tiles,
-    and the numbers increase with i, so that every lane of the warp compares one sequence at a time.
-    """
-    found, stop = var(u32, 0), var(u32, sequences)
-    for _ in loop():
-        step = (stop - found + (LANES - 1)) // LANES
-        probe = found + warp.lane * step
-        begin = min(starts[min(probe, sequences)], total) // rows + probe
-        before = popc(vote.ballot((probe < stop) & (begin <= number)))
-        found += (max(before, 1) - 1) * step
-        stop.set(min(found + step, stop))
-        Break(when=step <= 1)
-    return found
-
-
-def rows_of(starts: Global[Any], index: Any, total: Expr) -> tuple[Any, Any]:
-    """Returns the first row of a sequence and the row after its last one, both within the array whatever ``starts``
-    contains."""
-    first = min(starts[index], total)
-    return first, max(min(starts[index + 1], total), first)
 
 
 @cache

@@ -14,7 +14,11 @@ the next tile are issued after that (head dimension 128), or S before dQ and dP 
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
+from warpwright.kernels.attention.mods import NO_MODS, Mods
+from warpwright.kernels.attention.sm90.backward_extent import Extent, TileOfQueries
+from warpwright.kernels.attention.sm90.backward_mods import ListedTiles, ModifiedBackwardConsumer
 from warpwright.kernels.attention.sm90.backward_plan import CONFIGS, ROW, BackwardConfig
 from warpwright.kernels.attention.sm90.backward_steps import (
     CONSUMER_BARRIER,
@@ -29,10 +33,12 @@ from warpwright.kernels.attention.sm90.backward_steps import (
     slot_at,
     store_transposed,
 )
+from warpwright.kernels.attention.sm90.block_lists import BlockLists
 from warpwright.kernels.attention.sm90.plan import WARPGROUP
 from warpwright.kernels.attention.sm90.steps import LOG2E, init_barriers
 from warpwright.kernels.tiles import WARP_ROWS, WARPS
 from warpwright.lang import (
+    Expr,
     Global,
     If,
     Kernel,
@@ -40,6 +46,7 @@ from warpwright.lang import (
     bf16,
     ctaid,
     elect_one,
+    ex2,
     f32,
     fence,
     kernel,
@@ -51,6 +58,7 @@ from warpwright.lang import (
     s32,
     select,
     setmaxnreg,
+    shfl,
     smem,
     st,
     tid,
@@ -64,7 +72,7 @@ from warpwright.lang import (
 from warpwright.lang.ring import Slot
 from warpwright.types import Scalar
 
-__all__ = ["convert", "gradients", "kernels_of", "prepare"]
+__all__ = ["LISTS", "PACKED", "convert", "gradients", "kernels_of", "prepare", "sink_gradients"]
 
 COPY_REGISTERS, MULTIPLY_REGISTERS = 24, 240
 
@@ -79,7 +87,7 @@ def prepare(
     means: Global[f32],
     sums: Global[f32],
     q_len: u32,
-    *,
+    *packed: Any,
     config: BackwardConfig = CONFIGS[128, True],
     dtype: type[Scalar] = bf16,
 ) -> None:
@@ -87,15 +95,15 @@ def prepare(
     queries, head_dim = config.tile[0], config.head_dim
     tiles = [smem.tile(dtype, (queries, head_dim), swizzle=128) for _ in range(2)]
     full, one = mbarrier(1, name="rows_full"), (warp.id == 0) & elect_one()
-    row, head = ctaid.x * queries, ctaid.z * nctaid.y + ctaid.y
+    tile = TileOfQueries.of_grid(q_len, queries, packed)
     with If(one):
         full.init()
         fence.mbarrier_init()
         full.arrive_expect_tx(2 * tiles[0].nbytes)
         for each, source in zip(tiles, (o, do), strict=True):
-            load_panels(each, source, (ctaid.z, ctaid.y, row), full)
+            load_panels(each, source, tile.place, full)
     bar.sync()
-    place = head * nctaid.x + ctaid.x
+    place = tile.head * nctaid.x + ctaid.x
     corner = sums + place.to(u64) * (queries * head_dim) + tid.x * 4
     for start in range(0, queries * head_dim, WARPGROUP * 4):
         st(corner + start, 0.0, 0.0, 0.0, 0.0)
@@ -105,8 +113,8 @@ def prepare(
         for column in range(0, head_dim, 8):
             for product in multiply_elements(tiles[0].at(tid.x, column), tiles[1].at(tid.x, column), dtype):
                 total += product
-        with If(row + tid.x < q_len):
-            number = head * q_len + row + tid.x
+        with If(tile.row + tid.x < tile.q_len):
+            number = tile.lse_at(tid.x)
             row_lse = lse[number]
             shift.set(select(row_lse == float("-inf"), row_lse, row_lse * -LOG2E))
             with If(dlse != 0):
@@ -133,83 +141,111 @@ def gradients(
     group: u32,
     tiles: u32,
     scale: f32,
-    *,
+    *more: Any,
     config: BackwardConfig = CONFIGS[128, True],
     bounds: tuple[bool, bool] = (False, False),
     dtype: type[Scalar] = bf16,
+    mods: Mods = NO_MODS,
+    packed: bool = False,
     threads: int = 384,
 ) -> None:
     """A block of keys of one head, and all queries that see some of them, of the heads that share these keys.
+
+    ``more`` are the parameters of `LISTS` if ``mods`` has a mask function, and the arrays that the functions capture;
+    or those of `PACKED` for packed sequences, of which a CTA has a block of keys of one.
 
     role      warps  moves                                                 waits for           signals
     load      0      K, V; Q, dO, shifts and means of the queries -> rings  empty of each       full of each
     save      1      ring `sums` -> added to the sums of dQ                 sums.full           sums.empty
     multiply  4-     rings -> registers -> dS, ring `sums`; dK, dV          full, sums.empty    empty, sums.full
     """
-    memory, (queries, keys) = Memory.of(config, dtype), config.tile
-    mask = QueryMask(q_len, kv_len, begin if bounds[0] else None, end if bounds[1] else None, config.tile)
-    key, batch, first_head = ctaid.x * keys, ctaid.z, ctaid.y * group
+    memory, (queries, keys) = Memory.of(config, dtype, mods.indexed), config.tile
+    extent = Extent.of_grid((q_len, kv_len), begin, end, config.tile, more if packed else ())
+    begin, end, key = extent.begin, extent.end, extent.key
+    mask = QueryMask(
+        extent.masked_len, extent.kv_len, begin if bounds[0] else None, end if bounds[1] else None, config.tile
+    )
+    first_head = ctaid.y * group
     first, count = mask.tiles(key)
-    order = QueryTiles(first, count, first + count * ctaid.x // nctaid.x if config.rotated else first)
-    of_all = (batch * nctaid.y + ctaid.y) * group
-    init_barriers((memory.kv, *memory.rings), (q, k, v, do, dk, dv, sums))
-    bar.sync()
+    order: Any = QueryTiles(first, count, first + count * ctaid.x // nctaid.x if config.rotated else first)
+    of_all, captured = (extent.batch * nctaid.y + ctaid.y) * group, list(more)
+    if mods.mask:
+        lists, of_batch, of_head, *captured = more
+        blocks = BlockLists(Global(u32, lists), q_len, queries, keys, (of_batch, of_head), nctaid.y * group)
+        order = ListedTiles(blocks, key, of_all)
+    with extent.exists():
+        init_barriers((memory.kv, *memory.rings), (q, k, v, do, dk, dv, sums))
+        bar.sync()
 
-    @role(warps=range(WARPS))
-    def spare() -> None:
-        setmaxnreg.dec(COPY_REGISTERS)
+        @role(warps=range(WARPS))
+        def spare() -> None:
+            setmaxnreg.dec(COPY_REGISTERS)
 
-    @role(warp=0, elect=True)
-    def load() -> None:
-        to_q, to_do, at = memory.q.producer(), memory.do.producer(), order.begin()
-        memory.kv.arrive_expect_tx(memory.k.nbytes + memory.v.nbytes)
-        load_panels(memory.k, k, (batch, ctaid.y, key), memory.kv)
-        load_panels(memory.v, v, (batch, ctaid.y, key), memory.kv)
-        for number in loop(group):
-            head, place = first_head + number, (of_all + number) * tiles
-            for _ in loop(count):
-                row = at.tile * queries
-                load_rows_when_empty(to_q, q, (batch, head, row), memory.stats[0], shifts + (place * queries + row))
-                load_rows_when_empty(to_do, do, (batch, head, row), memory.stats[1], means + (place * queries + row))
-                at.advance()
+        @role(warp=0, elect=True)
+        def load() -> None:
+            to_q, to_do, at = memory.q.producer(), memory.do.producer(), order.begin()
+            memory.kv.arrive_expect_tx(memory.k.nbytes + memory.v.nbytes)
+            load_panels(memory.k, k, extent.keys_at(ctaid.y, key), memory.kv)
+            load_panels(memory.v, v, extent.keys_at(ctaid.y, key), memory.kv)
+            for number in loop(group):
+                at.enter(number)
+                head, place = first_head + number, (of_all + number) * tiles + extent.first_tile
+                for _ in loop(at.count):
+                    tile, cut = at.tile_and_cut()
+                    row = tile * queries
+                    rows, where = extent.queries_at(head, row), place * queries + row
+                    item = memory.items, (row, head, cut, 0)
+                    load_rows_when_empty(to_q, q, rows, memory.stats[0], shifts + where, *item)
+                    load_rows_when_empty(to_do, do, rows, memory.stats[1], means + where)
+                    at.advance()
 
-    @role(warp=1, elect=True)
-    def save() -> None:
-        phase, rows, at = var(u32, 0), memory.sums.members["sums"].shape[0], order.begin()
-        for number in loop(group):
-            for _ in loop(count):
-                place = ((of_all + number) * tiles + at.tile) * (2 * rows)
-                slots = [Slot(memory.sums, var(u32, own), phase.to(u32)) for own in range(2)]
-                for own, slot in enumerate(slots):
-                    slot.full.wait()
-                    tma.reduce(sums[place + own * rows, 0], slot.sums)
-                    tma.commit_group()
-                for own, slot in enumerate(slots):
-                    tma.wait_group(1 - own, read=True)
-                    slot.empty.arrive()
-                phase ^= 1
-                at.advance()
+        @role(warp=1, elect=True)
+        def save() -> None:
+            phase, rows, at = var(u32, 0), memory.sums.members["sums"].shape[0], order.begin()
+            for number in loop(group):
+                at.enter(number)
+                for _ in loop(at.count):
+                    place = ((of_all + number) * tiles + extent.first_tile + at.tile_and_cut()[0]) * (2 * rows)
+                    slots = [Slot(memory.sums, var(u32, own), phase.to(u32)) for own in range(2)]
+                    for own, slot in enumerate(slots):
+                        slot.full.wait()
+                        tma.reduce(sums[place + own * rows, 0], slot.sums)
+                        tma.commit_group()
+                    for own, slot in enumerate(slots):
+                        tma.wait_group(1 - own, read=True)
+                        slot.empty.arrive()
+                    phase ^= 1
+                    at.advance()
 
-    @role(warps=range(WARPS, 3 * WARPS))
-    def multiply() -> None:
-        setmaxnreg.inc(MULTIPLY_REGISTERS)
-        consumer = BackwardConsumer(memory, mask, key, order, scale * LOG2E, config)
-        memory.kv.wait(0)
-        consumer.wait_and_issue_scores(slot_at(memory.q, var(u32, 0)))
-        if config.next_after_dq:
-            consumer.wait_and_issue_dp(slot_at(memory.do, var(u32, 0)))
-        wgmma.wait_group(1 if config.next_after_dq else 0)
-        steps = group * count
-        for number in loop(steps - 1):
-            consumer.step(number, True)
-        consumer.step(steps - 1, False)
-        # dV leaves through the tile of V, and dK through that of K when neither consumer reads K any more.
-        consumer.store_and_commit(memory.v, consumer.dv, dv, (batch, ctaid.y, key), None)
-        wgmma.wait_group(0)
-        bar.sync(*CONSUMER_BARRIER)
-        consumer.store_and_commit(memory.k, consumer.dk, dk, (batch, ctaid.y, key), scale)
-        with If(consumer.one):
-            tma.wait_group(0, read=True)
+        @role(warps=range(WARPS, 3 * WARPS))
+        def multiply() -> None:
+            setmaxnreg.inc(MULTIPLY_REGISTERS)
+            consumer = new_consumer(memory, mask, key, order, scale, config, mods, captured)
+            memory.kv.wait(0)
+            consumer.wait_and_issue_scores(slot_at(memory.q, var(u32, 0)))
+            if config.next_after_dq:
+                consumer.wait_and_issue_dp(slot_at(memory.do, var(u32, 0)))
+            wgmma.wait_group(1 if config.next_after_dq else 0)
+            steps = order.total(group)
+            for number in loop(steps - 1):
+                consumer.step(number, True)
+            consumer.step(steps - 1, False)
+            # dV leaves through the tile of V, and dK through that of K when neither consumer reads K any more.
+            consumer.store_and_commit(memory.v, consumer.dv, dv, extent.keys_at(ctaid.y, key), None)
+            wgmma.wait_group(0)
+            bar.sync(*CONSUMER_BARRIER)
+            consumer.store_and_commit(memory.k, consumer.dk, dk, extent.keys_at(ctaid.y, key), scale)
+            with If(consumer.one):
+                tma.wait_group(0, read=True)
+
+
+def new_consumer(
+    memory: Memory, mask: QueryMask, key: Any, tiles: Any, scale: Expr, config: BackwardConfig, mods: Mods, arrays: Any
+) -> BackwardConsumer:
+    """Returns the state of a consumer warpgroup."""
+    if mods.changes_scores or mods.indexed:
+        return ModifiedBackwardConsumer(memory, mask, key, tiles, scale, config, mods, arrays)
+    return BackwardConsumer(memory, mask, key, tiles, scale * LOG2E, config)
 
 
 @kernel("sm_90a", threads=256)
@@ -217,15 +253,16 @@ def convert(
     sums: Global[f32],
     dq: tma.Map[Scalar],
     scale: f32,
-    *,
+    *packed: Any,
     config: BackwardConfig = CONFIGS[128, True],
     dtype: type[Scalar] = bf16,
 ) -> None:
     """A tile of queries of dQ: the fragments that `gradients` summed, scaled, rounded and transposed."""
+    q_len, *starts = packed or (0,)
     queries, head_dim = config.tile[0], config.head_dim
     out, count = smem.tile(dtype, (queries, head_dim), swizzle=128), queries * head_dim // ROW
-    own, row = warp.id // WARPS, ctaid.x * queries
-    place = (ctaid.z * nctaid.y + ctaid.y) * nctaid.x + ctaid.x
+    own, tile = warp.id // WARPS, TileOfQueries.of_grid(q_len, queries, starts)
+    (*before, row), place = tile.place, tile.head * nctaid.x + ctaid.x
     corner = sums + place.to(u64) * (queries * head_dim) + (own * (count * WARPGROUP) + tid.x % WARPGROUP * 4)
     values = [value * scale for start in range(0, count, 4) for value in ld(corner + start * WARPGROUP, vec=4)]
     halves = head_dim == 64
@@ -236,13 +273,45 @@ def convert(
     bar.sync()
     with If((warp.id == 0) & elect_one()):
         for column in range(0, head_dim, 64):
-            tma.store(dq[ctaid.z, ctaid.y, row, column], out[:, column : column + 64])
+            tma.store(dq[(*before, row, column)], out[:, column : column + 64])
         tma.commit_group()
         tma.wait_group(0, read=True)
 
 
+@kernel("sm_90a", threads=256)
+def sink_gradients(
+    sinks: Global[f32], dsinks: Global[f32], shifts: Global[f32], means: Global[f32], batch: u32, padded: u32
+) -> None:
+    """The gradient of the sink of head ctaid.x: minus the sum of weight · mean over ``padded`` queries of each batch.
+
+    The sink is a key with value 0, so its weight exp(sink - log-sum-exp) changes O, dO and the log-sum-exp as others.
+    """
+    total, sink, parts = var(f32, 0.0), sinks[ctaid.x] * LOG2E, smem.array(f32, 8)
+    for number in loop(batch):
+        before = (number * nctaid.x + ctaid.x) * padded
+        for row in loop(before + tid.x, before + padded, 256):
+            total -= ex2(sink + shifts[row]) * means[row]
+    for distance in (16, 8, 4, 2, 1):
+        total += shfl.bfly(total, distance)
+    with If(warp.lane == 0):
+        parts[warp.id] = total
+    bar.sync()
+    with If(tid.x == 0):
+        dsinks[ctaid.x] = sum(parts[number] for number in range(1, 8)) + parts[0]
+
+
+LISTS = {"lists": u64, "of_batch": u32, "of_head": u32}
+PACKED = {"cu_q": u64, "cu_k": u64, "sequences": u32}
+
+
 @cache
-def kernels_of(config: BackwardConfig, bounds: tuple[bool, bool]) -> tuple[Kernel, Kernel, Kernel]:
+def kernels_of(
+    config: BackwardConfig, bounds: tuple[bool, bool], mods: Mods = NO_MODS, packed: bool = False
+) -> tuple[Kernel, Kernel, Kernel]:
     """Returns `prepare`, `gradients` and `convert`; configure ``dtype`` on them."""
-    wide = gradients.configure(config=config, bounds=bounds, threads=config.threads)
-    return prepare.configure(config=config), wide, convert.configure(config=config)
+    wide = gradients.configure(config=config, bounds=bounds, mods=mods, packed=packed, threads=config.threads)
+    found = prepare.configure(config=config), wide, convert.configure(config=config)
+    if packed:
+        first, wide, last = found
+        return first.with_params(**PACKED), wide.with_params(**PACKED), last.with_params(q_len=u32, **PACKED)
+    return found[0], wide.with_params(**(LISTS if mods.mask else {}), **mods.params), found[2]

@@ -8,7 +8,7 @@ from warpwright.errors import UsageError
 from warpwright.kernels.attention.problem import Problem
 from warpwright.kernels.attention.sm90.plan import WARPGROUP
 
-__all__ = ["CONFIGS", "GREATEST_HEAD", "BackwardConfig", "BackwardPlan", "plan"]
+__all__ = ["CONFIGS", "GREATEST_HEAD", "BackwardConfig", "BackwardPlan", "plan", "plan_varlen"]
 
 CONTROL_BYTES = 2048
 ROW = 256  # floats of a row of the sums of dQ, the largest extent of a tensor map's box
@@ -81,13 +81,7 @@ def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardP
 
     Raises UsageError for a head dimension above 128.
     """
-    head_dim = next((size for size in HEAD_DIMS if size >= problem.head_dim), None)
-    if head_dim is None:
-        raise UsageError(
-            f"attention: given gradients of head dimension {problem.head_dim}; expected at most {GREATEST_HEAD}: "
-            "torch's own scaled_dot_product_attention has the others"
-        )
-    found = config or CONFIGS[head_dim, problem.right is not None]
+    found = config or _choose(problem)
     queries, keys = found.tile
     tiles, all_heads = -(-problem.q_len // queries), problem.batch * problem.heads
     stats, by_query = (all_heads, tiles * queries), (tiles, problem.heads, problem.batch)
@@ -106,3 +100,42 @@ def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardP
             "scale": problem.factor,
         },
     )
+
+
+def plan_varlen(problem: Problem, total_q: int, total_k: int, *, config: BackwardConfig | None = None) -> BackwardPlan:
+    """Returns the launches for ``problem.batch`` packed sequences of ``total_q`` queries and ``total_k`` keys in all.
+
+    Maps are ragged, of arrays (heads, rows, head_dim). There are more tiles and blocks than the sequences have; each of
+    the former has its part of the ``scratch`` arrays. Raises UsageError for a head dimension above 128.
+    """
+    found = config or _choose(problem)
+    queries, keys = found.tile
+    tiles, blocks = total_q // queries + problem.batch, total_k // keys + problem.batch
+    stats, by_query, anywhere = (problem.heads, tiles * queries), (tiles, problem.heads, 1), total_q + total_k
+    return BackwardPlan(
+        config=found,
+        bounds=(problem.left is not None, problem.right is not None),
+        scratch={"sums": (problem.heads * tiles * found.sum_rows, ROW), "shifts": stats, "means": stats},
+        grids=(by_query, (blocks, problem.kv_heads, 1), by_query),
+        scalars={
+            "q_len": total_q,
+            "kv_len": total_k,
+            "begin": -min(problem.left or 0, anywhere),
+            "end": min(problem.right or 0, anywhere) + 1,
+            "group": problem.group,
+            "tiles": tiles,
+            "scale": problem.factor,
+            "sequences": problem.batch,
+        },
+    )
+
+
+def _choose(problem: Problem) -> BackwardConfig:
+    """Returns the fastest configuration. Raises UsageError for a head dimension above 128."""
+    head_dim = next((size for size in HEAD_DIMS if size >= problem.head_dim), None)
+    if head_dim is None:
+        raise UsageError(
+            f"attention: given gradients of head dimension {problem.head_dim}; expected at most {GREATEST_HEAD}: "
+            "torch's own scaled_dot_product_attention has the others"
+        )
+    return CONFIGS[head_dim, problem.right is not None]

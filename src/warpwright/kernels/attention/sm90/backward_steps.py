@@ -59,6 +59,7 @@ __all__ = [
     "load_panels",
     "load_rows_when_empty",
     "multiply_elements",
+    "of_columns",
     "pack_pairs",
     "slot_at",
     "store_transposed",
@@ -133,6 +134,17 @@ class QueryTiles:
         """Returns a cursor at the start."""
         return replace(self, tile=var(u32, self.start))
 
+    def total(self, group: Any) -> Any:
+        """Returns the number of tiles of ``group`` heads."""
+        return group * self.count
+
+    def enter(self, number: Any) -> None:
+        """Go to the next head of a group: its tiles are those of the head before."""
+
+    def tile_and_cut(self) -> tuple[Any, Any]:
+        """Returns the current tile, and whether a mask function cuts it, u32: none does."""
+        return self.tile, 0
+
     def advance(self) -> None:
         """Advance to the next tile, from the last one to the first."""
         last = self.first + self.count - 1
@@ -148,7 +160,9 @@ def clamp(query: Any, q_len: Any) -> Any:
 class Memory:
     """Shared memory of a CTA: K and V with their barrier, rings of Q and dO, two tiles of dS, and a ring of dQ parts.
 
-    ``stats`` are the shifts of the queries in the stages of Q, and the means of the queries in the stages of dO.
+    ``stats`` are the shifts of the queries in the stages of Q, and the means of the queries in the stages of dO. With
+    functions of a user the stages of Q have ``items`` too: the first query of the tile, its head, and whether a mask
+    function cuts it.
     """
 
     k: Tile
@@ -159,6 +173,7 @@ class Memory:
     stats: tuple[Tile, Tile]
     ds: Tile
     sums: Ring
+    items: Tile | None
 
     @property
     def rings(self) -> tuple[Ring, ...]:
@@ -166,7 +181,7 @@ class Memory:
         return self.q, self.do, self.sums
 
     @staticmethod
-    def of(config: BackwardConfig, dtype: type[Scalar]) -> Memory:
+    def of(config: BackwardConfig, dtype: type[Scalar], indexed: bool = False) -> Memory:
         """Returns the shared memory of a configuration. Each consumer has a stage of ``sums``."""
         queries, keys = config.tile
         rows = smem.tile(dtype, (queries, config.head_dim), swizzle=128)
@@ -180,6 +195,7 @@ class Memory:
             stats=(smem.tile(f32, (STAGES, queries)), smem.tile(f32, (STAGES, queries))),
             ds=smem.tile(dtype, (STAGES * queries, keys), swizzle=128),
             sums=Ring(CONSUMERS, full=WARPS, name="sums", sums=smem.tile(f32, part_of_dq)),
+            items=smem.tile(u32, (STAGES, FOUR)) if indexed else None,
         )
 
 
@@ -191,11 +207,20 @@ def load_panels(tile: Tile, source: tma.Map[Scalar], place: tuple[Any, ...], ful
 
 
 def load_rows_when_empty(
-    cursor: Cursor, source: tma.Map[Scalar], place: tuple[Any, ...], stats: Tile, row_stats: Global[Any]
+    cursor: Cursor,
+    source: tma.Map[Scalar],
+    place: tuple[Any, ...],
+    stats: Tile,
+    row_stats: Global[Any],
+    items: Tile | None = None,
+    item: Sequence[Any] = (),
 ) -> None:
-    """Wait for the next empty slot and load rows of a head, with ``row_stats`` to its row of ``stats``."""
+    """Wait for the next empty slot and load rows of a head, with ``row_stats`` to its row of ``stats`` and the words of
+    ``item`` to that of ``items``, which the full barrier publishes too."""
     slot = next(cursor)
     slot.empty.wait()
+    if items is not None:
+        st(items.at(slot.stage, 0), *item)
     own = part(stats, slot.stage, 1, "k")
     slot.full.arrive_expect_tx(slot.nbytes + own.nbytes)
     load_panels(slot.rows, source, place, slot.full)
@@ -236,7 +261,7 @@ class BackwardConsumer:
     """
 
     def __init__(
-        self, memory: Memory, mask: QueryMask, key: Any, tiles: QueryTiles, scale: Any, config: BackwardConfig
+        self, memory: Memory, mask: QueryMask, key: Any, tiles: Any, scale: Any, config: BackwardConfig
     ) -> None:
         self.memory, self.mask, self.scale, self.next_after_dq = memory, mask, scale, config.next_after_dq
         self.own, self.one, self.number = shfl.idx(warp.id // WARPS - 1, 0), elect_one(), warp.id - WARPS
@@ -263,23 +288,31 @@ class BackwardConsumer:
         slot.full.wait()
         issue_ss(self.dp, self.memory.v, self.own, slot.rows)
 
-    def compute_weights(self, stats: Tile) -> None:
-        """Replace the scores by the weights P = 2^(scaled score - log-sum-exp), 0 where masked."""
-        row, key = self.at.tile * self.queries, self.key + self.number * WARP_ROWS + warp.lane // 4
+    def apply_mask(self, row: Any, key: Any) -> None:
+        """Set scores to -inf where a query of the tile at ``row`` does not see this thread's keys."""
         with If(self.mask.hidden(row, self.key + self.own * STRIP)):
             self.mask.apply(self.scores, row, key)
+
+    def compute_weights(self, stats: Tile, stage: Any) -> None:
+        """Replace the scores of the tile in ``stage`` by the weights P = 2^(scaled score - log-sum-exp), 0 where
+        masked."""
+        row, key = self.at.tile * self.queries, self.key + self.number * WARP_ROWS + warp.lane // 4
+        self.apply_mask(row, key)
         for register, shift in zip(self.scores.regs, of_columns(stats, self.queries, self.loaded), strict=True):
             register.set(ex2(fma(register, self.scale, shift)))
 
     def compute_ds(self, columns: slice, means: Iterator[Any], ds: Tile) -> None:
-        """Round some columns of Pᵀ and of dSᵀ = Pᵀ ∘ (dPᵀ - mean) for the next wgmmas; store dS also to ``ds``."""
+        """Round some columns of Pᵀ and of dSᵀ for the next wgmmas; store dS also to ``ds``."""
         some, words = (slice(columns.start // each, columns.stop // each) for each in (2, 4))
-        weights, dp = self.scores.regs[some], self.dp.regs[some]
-        mean_of_column = list(islice(means, len(dp)))
-        set_registers(self.weights[words], pack_pairs(weights, self.dtype))
-        triples = zip(weights, dp, mean_of_column, strict=True)
-        set_registers(self.ds[words], pack_pairs([p * (each - mean) for p, each, mean in triples], self.dtype))
+        mean_of_column = list(islice(means, some.stop - some.start))
+        set_registers(self.weights[words], pack_pairs(self.scores.regs[some], self.dtype))
+        set_registers(self.ds[words], pack_pairs(self.score_gradients(some, mean_of_column), self.dtype))
         store_transposed(ds, self.ds[words], columns.start, self.number * WARP_ROWS)
+
+    def score_gradients(self, some: slice, mean_of_column: Sequence[Any]) -> list[Any]:
+        """Returns dSᵀ = Pᵀ ∘ (dPᵀ - mean) of ``some`` elements."""
+        triples = zip(self.scores.regs[some], self.dp.regs[some], mean_of_column, strict=True)
+        return [p * (each - mean) for p, each, mean in triples]
 
     def issue_dq(self, ds: Tile) -> None:
         """Issue this warpgroup's part of dQᵀ = Kᵀ·dSᵀ: 64 columns of K, or half of the queries."""
@@ -301,7 +334,7 @@ class BackwardConsumer:
             # S is there, and so is dK of the tile before.
             wgmma.wait_group(0)
             self.wait_and_issue_dp(slot_do)
-        self.compute_weights(shifts)
+        self.compute_weights(shifts, stage)
         # dP is there.
         wgmma.wait_group(0)
         if early:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from warpwright.kernels.attention.mods import NO_MODS, Mods, Place
+from warpwright.kernels.attention.sm90.block_lists import BlockLists
 from warpwright.kernels.attention.sm90.forward import REGISTERS, Consumer
 from warpwright.kernels.attention.sm90.plan import CONFIGS, Config
 from warpwright.kernels.attention.sm90.steps import (
@@ -65,9 +66,7 @@ from warpwright.lang import (
 from warpwright.lang.ring import Slot
 from warpwright.types import Scalar
 
-__all__ = ["HEAD_WORDS", "attention_modified", "kernel_of"]
-
-HEAD_WORDS = 2  # words of a list before its blocks: all blocks, and those that are decided key by key
+__all__ = ["attention_modified", "kernel_of"]
 
 
 @kernel("sm_90a", threads=384)
@@ -124,7 +123,7 @@ def attention_modified(
             Break(when=number >= total)
             row, head = schedule(number, tiles, section, queries, bounds[1])
             first, count = blocks.of_tile(row, head) if mods.mask else mask.blocks(row, queries)
-            at = blocks.keys_of(first) if mods.mask else keys_before(first + count, keys)
+            at = blocks.rows_of(first) if mods.mask else keys_before(first + count, keys)
             publish_when_empty(items, (row, head, first, count))
             batch, own = head // heads, head % heads
             of, before = (batch, own // group), var(u32, at(0))
@@ -174,44 +173,6 @@ def keys_before(stop: Any, keys: int) -> Any:
 
 
 @dataclass(frozen=True)
-class BlockLists:
-    """The lists of key blocks in global memory: blocks of ``keys`` keys, one list for each ``queries`` queries.
-
-    Word 0 of a list is how many blocks the tile takes. Word 1 is how many of them the mask function cuts; their numbers
-    follow in ascending order. Blocks that all queries see are stored from the last word of the list backwards.
-    """
-
-    words: Pointer[u32]
-    kv_len: Expr
-    keys: int
-    queries: int
-    steps: tuple[Expr, Expr]
-    heads: Expr
-
-    @property
-    def size(self) -> Any:
-        """Words of a list."""
-        return (self.kv_len + (self.keys - 1)) // self.keys + HEAD_WORDS
-
-    def of_tile(self, row: Any, head: Any) -> tuple[Any, Any]:
-        """Returns where the list of the tile from query ``row`` on begins, and the number of its blocks."""
-        of_batch, of_head = self.steps
-        number = head // self.heads * of_batch + head % self.heads * of_head + row // self.queries
-        first = number * self.size
-        return first, self.words[first]
-
-    def keys_of(self, first: Any) -> Any:
-        """Returns a function: step i gives the first key of the i-th block of the list at word ``first``."""
-        partial, end = self.words[first + 1], first + self.size - 1
-        return lambda step: self.key(first, partial, end, step)
-
-    def key(self, first: Any, partial: Any, end: Any, step: Any) -> Any:
-        """Returns the first key of the block with number ``step`` of a list, whose last word is at ``end``."""
-        at = select(partial > step, first + HEAD_WORDS + step, end - step + partial)
-        return self.words[at] * self.keys
-
-
-@dataclass(frozen=True)
 class ModifiedTile(CurrentTile):
     """The tile that a consumer works on: also its batch and head (s32), and the first key of its next block.
 
@@ -248,7 +209,7 @@ class ModifiedTile(CurrentTile):
         if self.blocks is None:
             return (self.first + self.count - 1 - number) * self.mask.keys
         end = self.first + self.blocks.size - 1
-        return self.blocks.key(self.first, self.partial, end, min(number, self.count - 1))
+        return self.blocks.row(self.first, self.partial, end, min(number, self.count - 1))
 
 
 class ModifiedConsumer(Consumer):

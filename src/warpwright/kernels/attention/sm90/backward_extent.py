@@ -1,0 +1,107 @@
+"""The rows that a CTA of the Hopper attention backward works on: those of a batch, or of a packed sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from warpwright.kernels.attention.sequences import find_sequence, rows_of
+from warpwright.lang import Expr, Global, If, ctaid, max, nctaid, s32, select, u32
+from warpwright.layout.tensor_map import RAGGED_ROWS
+
+__all__ = ["Extent", "TileOfQueries"]
+
+
+@dataclass(frozen=True)
+class TileOfQueries:
+    """A tile of queries of one CTA: its first row among the ``q_len`` rows of its sequence, its head among those of all
+    batches, and the coordinates of the tile in a tensor map. ``first`` is the row of the sequence's first query among
+    ``total`` rows of a head."""
+
+    row: Any
+    q_len: Any
+    head: Any
+    place: tuple[Any, ...]
+    total: Any
+    first: Any = 0
+
+    @staticmethod
+    def of_grid(total: Any, rows: int, packed: Sequence[Any]) -> TileOfQueries:
+        """Returns the tile with number ctaid.x of heads of ``total`` queries; with ``packed``, the arrays of first rows
+        and the number of sequences, a number without a tile is a tile beyond the last row."""
+        if not packed:
+            row = ctaid.x * rows
+            return TileOfQueries(row, total, ctaid.z * nctaid.y + ctaid.y, (ctaid.z, ctaid.y, row), total)
+        cu_q, _, sequences = packed
+        index = find_sequence(Global(u32, cu_q), sequences, total, rows, ctaid.x)
+        first, stop = rows_of(Global(u32, cu_q), index, total)
+        length, row = stop - first, (ctaid.x - (first // rows + index)) * rows
+        row = select(row < length, row, length)
+        place = RAGGED_ROWS, stop, ctaid.y, RAGGED_ROWS - length + row
+        return TileOfQueries(row, length, ctaid.y, place, total, first)
+
+    def lse_at(self, thread: Any) -> Any:
+        """Returns the index of a query's log-sum-exp."""
+        return self.head * self.total + self.first + self.row + thread
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The queries and keys of a CTA for a block of keys from row ``key`` on. Query i sees the keys from ``begin`` + i
+    up to ``end`` + i; ``first_tile`` is the number of the first tile of queries among those of a head.
+
+    ``stops`` are the ends of the queries and of the keys of a packed sequence, None for a dense batch.
+    """
+
+    q_len: Any
+    kv_len: Any
+    begin: Any
+    end: Any
+    key: Any
+    batch: Any
+    first_tile: Any = 0
+    stops: tuple[Any, Any] | None = None
+
+    @staticmethod
+    def of_grid(
+        lengths: tuple[Expr, Expr], begin: Expr, end: Expr, tile: tuple[int, int], packed: Sequence[Any]
+    ) -> Extent:
+        """Returns the extent of block ctaid.x. With ``packed``, the arrays of first rows and the number of sequences,
+        ``lengths`` are those of all sequences, and the bounds those of a query at key 0."""
+        queries, keys = tile
+        if not packed:
+            return Extent(*lengths, begin, end, ctaid.x * keys, ctaid.z)
+        *starts, sequences = packed
+        cu_q: Global[Any]
+        cu_k: Global[Any]
+        cu_q, cu_k = (Global(u32, each) for each in starts)
+        index = find_sequence(cu_k, sequences, lengths[1], keys, ctaid.x)
+        first_query, stop_query = rows_of(cu_q, index, lengths[0])
+        first_key, stop_key = rows_of(cu_k, index, lengths[1])
+        q_len, kv_len = stop_query - first_query, stop_key - first_key
+        apart, key = kv_len.to(s32) - q_len.to(s32), (ctaid.x - (first_key // keys + index)) * keys
+        first_tile, stops = first_query // queries + index, (stop_query, stop_key)
+        return Extent(q_len, kv_len, begin + apart, end + apart, key, 0, first_tile, stops)
+
+    @property
+    def masked_len(self) -> Any:
+        """The number of queries for a mask: at least one, because the CTA takes at least one tile of queries."""
+        return self.q_len if self.stops is None else max(self.q_len, 1)
+
+    def exists(self) -> AbstractContextManager[Any]:
+        """Returns the branch of CTAs that have keys: there are more numbers than blocks of packed sequences."""
+        return nullcontext() if self.stops is None else If(self.key < self.kv_len)
+
+    def queries_at(self, head: Any, row: Any) -> tuple[Any, ...]:
+        """Returns the coordinates of a row of queries in a tensor map."""
+        if self.stops is None:
+            return self.batch, head, row
+        return RAGGED_ROWS, self.stops[0], head, RAGGED_ROWS - self.q_len + row
+
+    def keys_at(self, head: Any, row: Any) -> tuple[Any, ...]:
+        """Returns the coordinates of a row of keys in a tensor map."""
+        if self.stops is None:
+            return self.batch, head, row
+        return RAGGED_ROWS, self.stops[1], head, RAGGED_ROWS - self.kv_len + row

@@ -1,0 +1,154 @@
+"""Steps of the Hopper attention backward with functions, masks and soft caps of a user (`kernels.attention.mods`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from warpwright.kernels.attention.mods import Mods, Place
+from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
+from warpwright.kernels.attention.sm90.backward_steps import BackwardConsumer, Memory, QueryMask, of_columns
+from warpwright.kernels.attention.sm90.block_lists import CUT, HEAD_WORDS, BlockLists
+from warpwright.kernels.attention.sm90.steps import LOG2E, K
+from warpwright.kernels.tiles import WARP_ROWS
+from warpwright.lang import Expr, If, ctaid, ex2, fma, ld, loop, min, s32, select, u32, var, warp
+from warpwright.lang.derivative import times
+from warpwright.lang.smem import Tile
+
+__all__ = ["ListedTiles", "ModifiedBackwardConsumer", "PublishedTiles"]
+
+
+@dataclass(frozen=True)
+class ListedTiles:
+    """A cursor over the tiles of queries in the lists of a block of keys: those of head ``first_head``, among the heads
+    of all batches, then those of the next heads of its group. ``word`` is the index of the current one."""
+
+    lists: BlockLists
+    key: Any
+    first_head: Any
+    count: Any = None
+    word: Any = None
+
+    def begin(self) -> ListedTiles:
+        """Returns a cursor, which `enter` puts at the start of a head."""
+        return replace(self, count=var(u32, 0), word=var(u32, 0))
+
+    def total(self, group: Any) -> Any:
+        """Returns the number of tiles of ``group`` heads."""
+        found = var(u32, 0)
+        for number in loop(group):
+            found += self.lists.of_tile(self.key, self.first_head + number)[1]
+        return found
+
+    def enter(self, number: Any) -> None:
+        """Go to the first tile of a head of the group."""
+        first, count = self.lists.of_tile(self.key, self.first_head + number)
+        self.count.set(count)
+        self.word.set(first + HEAD_WORDS)
+
+    def tile_and_cut(self) -> tuple[Any, Any]:
+        """Returns the current tile, and whether the mask function cuts it, u32."""
+        word = self.lists.words[self.word]
+        return word & (CUT - 1), word & CUT
+
+    def advance(self) -> None:
+        """Advance to the next tile of the head."""
+        self.word.set(self.word + 1)
+
+
+class PublishedTiles:
+    """What a consumer has in place of a cursor: the tile is in the item of the stage."""
+
+    tile = None
+
+    def begin(self) -> PublishedTiles:
+        """Returns itself."""
+        return self
+
+    def advance(self) -> None:
+        """The next item has the next tile."""
+
+
+class ModifiedBackwardConsumer(BackwardConsumer):
+    """A consumer warpgroup that applies `Mods` to its scores.
+
+    `compute_ds` changes the scores, a few columns at a time, because there are no registers for the derivatives of all
+    scores beside S and dP.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        mask: QueryMask,
+        key: Any,
+        tiles: Any,
+        scale: Expr,
+        config: BackwardConfig,
+        mods: Mods,
+        arrays: Sequence[Any],
+    ) -> None:
+        factor = scale if mods.changes_scores else scale * LOG2E
+        super().__init__(memory, mask, key, PublishedTiles() if mods.indexed else tiles, factor, config)
+        self.mods, self.arrays, self.loaded, self.computed = mods, arrays, K, K
+        self.changed: Iterator[tuple[Any, Any]] = iter(())
+        self.slopes: list[Any] = []
+
+    def compute_weights(self, stats: Tile, stage: Any) -> None:
+        """Set hidden scores to -inf; replace the scores by the weights if no function changes them."""
+        row, own, decided = self._tile(stage)
+        key = self.key + self.number * WARP_ROWS + warp.lane // 4
+        place = Place(self.mods, self.arrays, ctaid.z.to(s32), own)
+        self.apply_mask(row, key)
+        if self.mods.mask is not None:
+            with If(decided != 0):
+                for register, (q, k) in zip(self.scores.regs, self.indices(row, key), strict=True):
+                    register.set(select(place.sees(q, k), register, float("-inf")))
+        columns = of_columns(stats, self.queries, self.loaded)
+        if self.mods.changes_scores:
+            self.changed = self.change_scores(place, columns, self.indices(row, key))
+            return
+        for register, shift in zip(self.scores.regs, columns, strict=True):
+            register.set(ex2(fma(register, self.scale, shift)))
+
+    def change_scores(
+        self, place: Place, shifts: Iterator[Any], indices: Iterable[tuple[Any, Any]]
+    ) -> Iterator[tuple[Any, Any]]:
+        """Yields the weight of each score, and the derivative of the changed score by the scaled one; both are 0 for a
+        hidden score."""
+        for register, shift, (q, k) in zip(self.scores.regs, shifts, indices, strict=True):
+            hidden = register == float("-inf")
+            score, slope = place.score_and_slope(register * self.scale, q, k)
+            weight = select(hidden, 0.0, ex2(fma(score, LOG2E, shift)))
+            yield weight, select(hidden, 0.0, slope) if isinstance(slope, Expr) else slope
+
+    def compute_ds(self, columns: slice, means: Iterator[Any], ds: Tile) -> None:
+        """Change the scores of some columns to weights, then compute dSᵀ of them."""
+        self.slopes, some = [], self.scores.regs[columns.start // 2 : columns.stop // 2]
+        for register, (weight, slope) in zip(some, self.changed, strict=False):
+            register.set(weight)
+            self.slopes.append(slope)
+        super().compute_ds(columns, means, ds)
+
+    def score_gradients(self, some: slice, mean_of_column: Sequence[Any]) -> list[Any]:
+        """Returns dSᵀ of ``some`` elements, times the derivatives of the changed scores."""
+        found = super().score_gradients(some, mean_of_column)
+        return [times(each, slope) for each, slope in zip(found, self.slopes, strict=True)] if self.slopes else found
+
+    def _tile(self, stage: Any) -> tuple[Any, Any, Any]:
+        """Returns the first query of the tile in ``stage``, its head, and whether the mask function cuts it."""
+        if self.memory.items is None:
+            return self.at.tile * self.queries, None, None
+        row, own, decided, _ = ld(self.memory.items.at(stage, 0), vec=4)
+        return row, own.to(s32), decided
+
+    def indices(self, row: Any, key: Any) -> Iterator[tuple[Any, Any]]:
+        """Yields the query and the key (s32) of each score of this thread; no index is beyond the last one, because
+        the functions load from arrays by them."""
+        for v in range(len(self.scores.regs)):
+            if not self.mods.indexed:
+                yield None, None
+                continue
+            query = row + warp.lane % 4 * 2 + (8 * (v >> 2) + (v & 1))
+            of_key = min(key + 8 * (v >> 1 & 1), self.mask.kv_len - 1)
+            yield min(query, self.mask.q_len - 1).to(s32), of_key.to(s32)

@@ -1,0 +1,131 @@
+"""`gradients_varlen`: the gradients of attention of packed sequences by q, k and v, on Hopper."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from warpwright import types
+from warpwright.arrays.device import DeviceArray
+from warpwright.arrays.libraries import Library, View, views_of
+from warpwright.errors import UsageError
+from warpwright.gpu import Device
+from warpwright.kernels.attention.mods import NO_MODS
+from warpwright.kernels.attention.problem import Problem, Window
+from warpwright.kernels.attention.sm90 import backward as sm90
+from warpwright.kernels.attention.sm90.backward_plan import plan_varlen
+from warpwright.ops import binding
+from warpwright.ops.attention import arrays, varlen
+
+__all__ = ["TARGETS", "choose", "describe", "gradients_varlen"]
+
+TARGETS = ("sm_90a",)  # with a kernel for these gradients
+OTHERWISE = "warpwright.ops.attention.backward.gradients for each sequence"
+HALVES, STATS, RESULTS = ("q", "k", "v", "o", "do"), ("lse", "dlse"), ("dq", "dk", "dv")
+STARTS = dict(zip(("cu_q", "cu_k"), varlen.STARTS, strict=True))  # arguments by the names of parameters
+Array = Any
+
+
+def gradients_varlen(
+    q: Array,
+    k: Array,
+    v: Array,
+    o: Array,
+    lse: Array,
+    do: Array,
+    cu_seqlens_q: Array,
+    cu_seqlens_k: Array,
+    *,
+    dlse: Array | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    window: Window | None = None,
+    device: Device | str | None = None,
+) -> tuple[Array, Array, Array]:
+    """The gradients by q, k and v of `warpwright.attention_varlen` with the same options, which returned ``o`` and
+    ``lse``.
+
+    ``do``, of the shape and dtype of o, is the gradient by o; ``dlse``, (heads, total_q) of float32, that by lse. Rows
+    of no sequence are left unwritten. All else is as for `warpwright.ops.attention.backward.gradients`.
+
+    Raises UsageError for a head dimension above 128, a GPU that is no Hopper, and arrays that do not fit together.
+    """
+    scale, window = arrays.plain_options(scale, window)
+    inputs = q, k, v, o, do, lse, dlse, cu_seqlens_q, cu_seqlens_k
+    given = dict(zip((*HALVES, *STATS, *varlen.STARTS), inputs, strict=True))
+    call = describe(given, causal, scale, window, device)
+    dq, dk, dv = call.run((), ())
+    return dq, dk, dv
+
+
+def describe(
+    given: Mapping[str, Array], causal: bool, scale: float | None, window: Window | None, device: Device | str | None
+) -> binding.Call:
+    """Returns the call of `gradients_varlen` with arrays by their names, which has started nothing yet."""
+    library, views = views_of("attention", given, ("dlse",))
+    target = arrays.target_for(views, device, "gradients of packed sequences", TARGETS, OTHERWISE)
+    varlen.check_rows(library, views)
+    varlen.check_starts(library, views)
+    _check(views)
+    (total_q, heads, head_dim), (total_k, kv_heads, _) = views["q"].shape, views["k"].shape
+    inputs = [(tuple(views[name].shape), views[name].dtype, given[name]) for name in "qkv"]
+    if 0 in (total_q, total_k, heads, head_dim):
+        return binding.Call(target, library, tuple(library.zeros(*each) for each in inputs))
+    call = binding.Call(target, library, tuple(library.empty(*each) for each in inputs))
+    sequences = views["cu_seqlens_q"].shape[0] - 1
+    q_len, kv_len = (max(1, total // sequences) for total in (total_q, total_k))
+    problem = Problem(sequences, heads, kv_heads, q_len, kv_len, head_dim, views["q"].dtype, causal, window, scale)
+    _prepare(call, choose(problem, total_q, total_k, target.spec.arch), library, given)
+    return call
+
+
+def _check(views: Mapping[str, View]) -> None:
+    """Raise UsageError unless o, do and the row statistics fit q."""
+    q = views["q"]
+    rows = (q.shape[1], q.shape[0])
+    expected = {"o": (q.shape, q.dtype), "do": (q.shape, q.dtype), **dict.fromkeys(STATS, (rows, arrays.FLOAT32))}
+    for name, (shape, dtype) in expected.items():
+        if name in views and (tuple(views[name].shape), views[name].dtype) != (tuple(shape), dtype):
+            raise UsageError(
+                f"attention: {name} is {arrays.extents(views[name])} of {views[name].dtype}; expected "
+                f"{' × '.join(map(str, shape))} of {dtype}"
+            )
+
+
+@functools.lru_cache(maxsize=1024)
+def choose(problem: Problem, total_q: int, total_k: int, arch: str) -> binding.Plan:
+    """Returns the plan for ``problem.batch`` packed sequences of ``total_q`` queries and ``total_k`` keys in all."""
+    found = plan_varlen(problem, total_q, total_k)
+    kernels = sm90.kernels_of(found.config, found.bounds, NO_MODS, packed=True)
+    traced = (each.trace(arch, dtype=types.of_dtype(problem.dtype)) for each in kernels)
+    launches = tuple(
+        binding.Launch(kernel, grid, tuple(found.scalars.get(name, name) for name, _ in kernel.params))
+        for kernel, grid in zip(traced, found.grids, strict=True)
+    )
+    return binding.Plan(launches, found.config, scratch=found.scratch, mapped=_by_head, ragged=True)
+
+
+def _by_head(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns arrays (rows, heads, head_dim) as (heads, rows, head_dim), all others as they are."""
+    by_head = (*HALVES, *RESULTS)
+    return {name: value.swapaxes(0, 1) if name in by_head else value for name, value in values.items()}
+
+
+def _prepare(call: binding.Call, chosen: binding.Plan, library: Library, given: Mapping[str, Array]) -> None:
+    """Set the step of ``call``; arrays that kernels cannot read in place are copied."""
+    values: dict[str, Any] = dict.fromkeys(STATS, 0)
+    for name, argument in {**{each: each for each in (*HALVES, *STATS)}, **STARTS}.items():
+        if given[argument] is None:
+            continue
+        view = library.view(given[argument])
+        if not varlen.in_place("q" if name in HALVES else name, view):
+            copy = library.empty(tuple(view.shape), view.dtype, given["q"])
+            copy[...] = given[argument]
+            view = library.view(copy)
+        values[name] = view
+    values |= dict(zip(RESULTS, map(library.view, call.result), strict=True))
+    scratch = {name: library.empty(shape, arrays.FLOAT32, given["q"]) for name, shape in chosen.scratch.items()}
+    values |= {name: library.view(array) for name, array in scratch.items()}
+    call.stream = library.stream(given["q"])() if isinstance(values["q"], DeviceArray) else 0
+    call.steps = [(chosen, values)]
