@@ -241,7 +241,7 @@ REDUNDANT = {
     r"hopper [3456] load mbarrier\.try_wait\S* #1": ALONE,
     r"(blackwell 2 kernel|blackwell [345] loads|hopper 2 kernel) mbarrier\.try_wait\S* #0: the next barrier": LATER,
     r"hopper ([13-6]|slices) \w+ mapa\S* #\d: no peer": "one CTA: the barrier is its own",
-    r"hopper slices load mbarrier\.try_wait\S* #1$": ALONE,
+    r"(hopper slices|all-gather|reduce-scatter) load mbarrier\.try_wait\S* #1$": ALONE,
     r"hopper split multiply mbarrier\.arrive\S* #1$": "no load follows the last slot",
     r"hopper (fp8 )?split sum_up (cp\.async\.bulk\.wait_group\.read|bar\.warp\.sync) #0": ONLY,
     r"hopper (fp8 )?split sum_up cp\.async\.bulk\.wait_group\.read #0: a group more": ONLY,
@@ -273,7 +273,7 @@ REDUNDANT = {
     rf"({MMA} (fence\.proxy|bar\.warp)\S* #[23]|mma\.sync fewer-syncs compute fence\.proxy\S* #[23])": SYNCED,
     r"mma\.sync fewer-syncs compute bar\.warp\.sync #[12]": SYNCED,
     rf"({MMA}|mma\.sync fewer-syncs compute) cp\.async\.bulk\.commit_group #0": "the next one commits its copy too",
-    r"(hopper (\d|fp8)|(attention|backward) sm90.*) multiply setmaxnreg\.inc": REGISTERS,
+    r"(hopper (\d|fp8)|(attention|backward) sm90.*|all-gather|reduce-scatter) multiply setmaxnreg\.inc": REGISTERS,
     r"attention sm100.* softmax setmaxnreg\.inc": REGISTERS,
     **ATTENTION,
 }

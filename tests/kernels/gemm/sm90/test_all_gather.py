@@ -10,6 +10,7 @@ import pytest
 
 import warpwright as ww
 from tests.kernels.gemm.sm90.node_helpers import Gather, check_text, random_arrays, weaken
+from tests.samples import sampled
 from warpwright.kernels.gemm.sm90 import CONFIGS
 from warpwright.kernels.gemm.sm90.all_gather import SENDING, all_gather_gemm, kernel_of
 from warpwright.lang import Global, Peers, bar, kernel, tma, u32
@@ -90,7 +91,7 @@ EDITS: dict[str, tuple[int, int, tuple[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", EDITS)
+@sampled("name", list(EDITS), every=3)
 def test_a_synchronisation_that_is_missing_is_found(name: str) -> None:
     number, each, edit = EDITS[name]
     traced: Any = two_calls.trace()

@@ -10,6 +10,7 @@ import pytest
 
 import warpwright as ww
 from tests.kernels.gemm.sm90.node_helpers import AllReduce, check_text, random_arrays, weaken
+from tests.samples import sampled
 from warpwright.kernels.gemm.sm90.all_reduce import gemm_all_reduce
 from warpwright.kernels.gemm.sm90.reduce_scatter import ALONE
 from warpwright.lang import Global, Peers, bar, f32, kernel, ld, loop, tid, tma, u32, u64
@@ -73,7 +74,7 @@ EDITS: dict[str, tuple[int, int, tuple[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", EDITS)
+@sampled("name", list(EDITS), every=3)
 def test_a_synchronisation_that_is_missing_is_found(name: str) -> None:
     number, each, edit = EDITS[name]
     traced: Any = read_after.trace()

@@ -9,6 +9,7 @@ import pytest
 
 import warpwright as ww
 from tests.kernels.gemm.sm90.node_helpers import BF16, FP8, Reduce, check_text, random_arrays, weaken
+from tests.samples import sampled
 from warpwright.kernels.gemm.sm90.configs import CONFIGS
 from warpwright.kernels.gemm.sm90.reduce_scatter import ALONE, gemm_reduce_scatter
 from warpwright.lang import Global, Peers, bar, bf16, e4m3, f16, f32, kernel, tma, u32, u64
@@ -105,8 +106,7 @@ EDITS = {
 }
 
 
-@pytest.mark.parametrize("flag", FLAGS)
-@pytest.mark.parametrize("name", EDITS)
+@sampled(("name", "flag"), [(name, flag) for name in EDITS for flag in FLAGS], every=3)
 def test_a_weaker_flag_is_found(name: str, flag: str) -> None:
     traced = two_calls.trace()
     text = weaken(traced.ptx, EDITS[name], FLAGS.index(flag), len(FLAGS))
