@@ -293,7 +293,7 @@ def _cells(descriptor: int, shape: Shape, limit: int, base: int, stride: int, ce
 def _cell(insts: list[Inst]) -> int:
     """Returns the bytes of a cell of shared memory: the least that an instruction writes. A read of less than a cell
     overlaps all that is written there; of the addresses that tcgen05.alloc writes, several may be in one cell."""
-    addresses = sum(inst.name == "tcgen05.alloc" for inst in insts) > 1
+    addresses = sum(inst.traits.effect == "allocates" and "dst" in inst.columns for inst in insts) > 1
     return min([_ADDRESS_BYTES if addresses else CHUNK, *map(_width, insts)])
 
 
