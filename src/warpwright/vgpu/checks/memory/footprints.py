@@ -32,7 +32,7 @@ from warpwright.vgpu.machine.fabric import ClusterFabric
 from warpwright.vgpu.program.operation import box_count
 from warpwright.vgpu.program.program import Inst
 
-__all__ = ["BARRIER_BYTES", "COPIES", "SCALED", "Footprints", "TensorCells", "TensorGroup"]
+__all__ = ["BARRIER_BYTES", "COPIES", "SCALED", "Footprints", "TensorCells", "TensorGroup", "cell_bytes"]
 
 LANES_A_CELL = 16  # of tensor memory: what its instructions take, they take 16 lanes at a time
 BARRIER_BYTES = 8
@@ -69,7 +69,7 @@ class Footprints:
 
     def __init__(self, cluster: ClusterFabric) -> None:
         self.cluster = cluster
-        self.cell = _cell(cluster.launch.insts)
+        self.cell = cell_bytes(cluster.launch.insts)
         self.shift = self.cell.bit_length() - 1
         self.stride = cluster.shared_stride
         self.shared_bytes = cluster.ranks * cluster.shared_stride
@@ -290,7 +290,7 @@ def _cells(descriptor: int, shape: Shape, limit: int, base: int, stride: int, ce
     return cells_of(np.concatenate([one + (base + cta) * stride // cell for cta in range(shape.ctas)]))
 
 
-def _cell(insts: list[Inst]) -> int:
+def cell_bytes(insts: list[Inst]) -> int:
     """Returns the bytes of a cell of shared memory: the least that an instruction writes. A read of less than a cell
     overlaps all that is written there; of the addresses that tcgen05.alloc writes, several may be in one cell."""
     addresses = sum(inst.traits.effect == "allocates" and "dst" in inst.columns for inst in insts) > 1
