@@ -27,7 +27,7 @@ WIDE = "st.shared.v4.b32 [16], {%r0, %r0, %r0, %r0};"
         (WIDE + "st.shared.b32 [32], %r0;", 4),
         (WIDE + "st.shared.b8 [32], %r0;", 1),
         (WIDE + "atom.shared.add.u32 %r0, [32], 1;", 4),
-        (WIDE + "cp.async.ca.shared.global [32], [%rd1], 8;", 8),
+        (WIDE + "cp.async.ca.shared.global [32], [%o], 8;", 8),
     ],
 )
 def test_a_cell_is_as_wide_as_the_narrowest_write(body: str, nbytes: int) -> None:
