@@ -31,7 +31,7 @@ class AllGatherLinear(torch.nn.Module):  # type: ignore[misc]
         return cls(own_part(linear.weight, 0, group), bias, group)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = all_gather_matmul(x, self.weight.T, self.group)  # type: ignore[assignment]
+        y: Tensor = all_gather_matmul(x, self.weight.T, self.group)
         return y if self.bias is None else y + self.bias
 
 

@@ -39,7 +39,8 @@ def all_gather_matmul(
     given = [weights] if isinstance(weights, Tensor) else list(weights)
     flat = x.reshape(-1, x.shape[-1])
     if torch.compiler.is_compiling() or _needs_dispatcher(x, *given):
-        products = torch.ops.warpwright.all_gather_matmul(flat, given, _name(group), False)
+        keep = torch.is_grad_enabled() and any(weight.requires_grad for weight in given)
+        products = torch.ops.warpwright.all_gather_matmul(flat, given, _name(group), keep)[: len(given)]
     else:
         products = run_gather(flat, given, resolve_group(group))
     shaped = [each.view(-1, *x.shape[1:-1], each.shape[-1]) for each in products]
@@ -138,7 +139,7 @@ _library.define("matmul_reduce_scatter(Tensor x, Tensor weight, str group) -> Te
 
 def _gather(x: Tensor, weights: list[Tensor], group: str, gathered: bool) -> list[Tensor]:
     """The kernel; with ``gathered`` the last result is x of all ranks."""
-    return run_gather(x, weights, c10d._resolve_process_group(group), gathered=gathered)
+    return run_gather(x, weights, resolve_group(group), gathered=gathered)
 
 
 def _gather_on_host(x: Tensor, weights: list[Tensor], group: str, gathered: bool) -> list[Tensor]:
@@ -147,19 +148,19 @@ def _gather_on_host(x: Tensor, weights: list[Tensor], group: str, gathered: bool
 
 
 def _all_gather(x: Tensor, group: str) -> Tensor:
-    ranks = c10d._resolve_process_group(group).size()
+    ranks = resolve_group(group).size()
     found = torch.ops._c10d_functional.all_gather_into_tensor(x.contiguous(), ranks, group)
     return torch.ops._c10d_functional.wait_tensor(found)
 
 
 def _fake_gather(x: Tensor, weights: list[Tensor], group: str, gathered: bool) -> list[Tensor]:
-    rows = x.shape[0] * c10d._resolve_process_group(group).size()
+    rows = x.shape[0] * resolve_group(group).size()
     products = [x.new_empty(rows, weight.shape[1]) for weight in weights]
     return [*products, x.new_empty(rows, x.shape[1])] if gathered else products
 
 
 def _scatter(x: Tensor, weight: Tensor, group: str) -> Tensor:
-    return run_scatter(x, weight, c10d._resolve_process_group(group))
+    return run_scatter(x, weight, resolve_group(group))
 
 
 def _scatter_on_host(x: Tensor, weight: Tensor, group: str) -> Tensor:
@@ -169,28 +170,31 @@ def _scatter_on_host(x: Tensor, weight: Tensor, group: str) -> Tensor:
 
 
 def _fake_scatter(x: Tensor, weight: Tensor, group: str) -> Tensor:
-    return x.new_empty(x.shape[0] // c10d._resolve_process_group(group).size(), weight.shape[1])
+    return x.new_empty(x.shape[0] // resolve_group(group).size(), weight.shape[1])
 
 
 def _save_gather(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """Save the gathered rows where the gradients of weights need them: sending them again would take longer."""
     x, weights, ctx.group, _ = inputs
-    ctx.save_for_backward(x, *weights)
+    ctx.save_for_backward(x, *weights, *output[len(weights) :])
+    ctx.count = len(weights)
 
 
 def _gather_gradient(ctx: Any, given: list[Tensor | None]) -> tuple[Any, ...]:
-    x, *weights = ctx.saved_tensors
-    rows = x.shape[0] * c10d._resolve_process_group(ctx.group).size()
+    (x, *weights), gathered = ctx.saved_tensors[: 1 + ctx.count], ctx.saved_tensors[1 + ctx.count :]
+    rows = next(gradient.shape[0] for gradient in given if gradient is not None)
     gradients = [
         weight.new_zeros(rows, weight.shape[1]) if gradient is None else gradient.contiguous()
         for weight, gradient in zip(weights, given, strict=False)
     ]
     of_x, of_weights = None, [None] * len(weights)
     if ctx.needs_input_grad[0]:
-        gradient, weight = torch.cat(gradients, 1), torch.cat(weights, 1)
+        gradient, weight = (each[0] if len(each) == 1 else torch.cat(each, 1) for each in (gradients, weights))
         of_x = torch.ops.warpwright.matmul_reduce_scatter(gradient, weight.T, ctx.group)
     if any(weight.requires_grad for weight in weights):
-        whole = _all_gather(x, ctx.group)
-        of_weights = [whole.T @ gradient for gradient in gradients]
+        whole = gathered[0] if gathered else _all_gather(x, ctx.group)
+        pairs = zip(weights, gradients, strict=True)
+        of_weights = [_weight_gradient(weight, whole, gradient) for weight, gradient in pairs]
     return of_x, of_weights, None, None
 
 
@@ -207,7 +211,12 @@ def _scatter_gradient(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
         found = torch.ops.warpwright.all_gather_matmul(gradient, [weight.T], ctx.group, False)
         return found[0], None, None
     of_x, whole = torch.ops.warpwright.all_gather_matmul(gradient, [weight.T], ctx.group, True)
-    return of_x if needs_x else None, x.T @ whole, None
+    return of_x if needs_x else None, _weight_gradient(weight, x, whole), None
+
+
+def _weight_gradient(weight: Tensor, rows: Tensor, gradient: Tensor) -> Tensor:
+    """Returns rowsᵀ · gradient with the layout of ``weight``: autograd copies a gradient of another layout."""
+    return (gradient.T @ rows).T if weight.stride(0) == 1 else rows.T @ gradient
 
 
 for _operator, _kernel, _on_host, _fake, _save, _gradient in (
