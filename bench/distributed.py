@@ -7,6 +7,8 @@ gate-up) and GEMM + reduce-scatter (o, down). On every rank the contenders run i
 - ``torch``: ``torch.ops.symm_mem.fused_all_gather_matmul``, ``fused_matmul_reduce_scatter``
 - ``ours``: `warpwright.distributed`, and with ``--engines`` each of its engines
 
+Communication and GEMM alone tell how much of the communication is exposed in turn: in turn less the longer of both.
+
 Before each call the L2 is filled with other data, and a collective lets all ranks begin together; the host is ahead of
 the GPU. A time is the longest of all ranks by CUDA events, the median of the rounds. Every contender is verified
 against float32 before and after: with results and shared memory that were NaN before. A contender that fails is named
@@ -33,7 +35,6 @@ os.environ.setdefault("WARPWRIGHT_TIME_LIMIT", "20")
 
 import torch
 import torch.distributed as dist
-from torch.distributed import _symmetric_memory as symm_mem
 
 from warpwright.distributed import gather, operators, scatter
 from warpwright.distributed.choice import choose
@@ -133,6 +134,20 @@ class Case:
         wanted = [name for name in known if any(name.startswith(each) for each in engines)]
         return runs | {name: self.ours(name) for name in wanted}
 
+    def alone(self) -> dict[str, Run]:
+        """Returns the communication of the layer and its GEMM, each alone."""
+        if self.layer.gathers:
+            gathered = self._gathered()
+            return {"communication": self._gathered, "GEMM": lambda: gathered @ self.weight}
+        sums = self.x @ self.weight
+        own = sums.new_empty(self.layer.m // self.ranks, self.layer.n)
+
+        def scatter_sums() -> torch.Tensor:
+            dist.reduce_scatter_tensor(own, sums)
+            return own
+
+        return {"communication": scatter_sums, "GEMM": lambda: self.x @ self.weight}
+
     def error(self, found: torch.Tensor) -> float:
         """Returns the largest error of all ranks, as a multiple of the largest value; infinity for NaN."""
         found = (found.float() - self.expected).abs().max() / self.expected.abs().max()
@@ -195,6 +210,8 @@ def measure(case: Case, runs: dict[str, Run], rounds: int, flush: torch.Tensor) 
             events[name].append((pair[0], pair[1]))
         torch.cuda.synchronize()
     for name, found in last.items():
+        if name in ALONE:
+            continue
         error = case.error(found)
         assert error <= ROUNDING, f"{case.layer.name}, {name}: an error of {error:.2e} after {rounds} rounds"
     return {name: (longest(events[name][1:]), statistics.median(host[name][1:])) for name in runs}
@@ -241,6 +258,13 @@ def row(case: Case, times: dict[str, tuple[float, float]]) -> dict[str, Any]:
     return found
 
 
+def hidden(times: dict[str, float]) -> float:
+    """Returns the share of the time that NCCL in turn takes beyond the longer of communication and GEMM, which ours
+    saves."""
+    exposed = times["NCCL"] - max(times[name] for name in ALONE)
+    return (times["NCCL"] - times["ours"]) / exposed if exposed > 0 else 1.0
+
+
 def line(found: dict[str, Any]) -> str:
     times = found["microseconds"]
     ratio = f"{times['NCCL'] / times['ours']:6.3f}" if "NCCL" in times and "ours" in times else "     –"
@@ -249,7 +273,7 @@ def line(found: dict[str, Any]) -> str:
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yields the geometric mean, the least ratio, and which contender was how often the fastest of ours."""
+    """Yields the geometric means, the least ratios, and the share of the communication that is hidden."""
     for peer in ("NCCL", "torch"):
         ratios = {
             found["name"]: found["microseconds"][peer] / found["microseconds"]["ours"]
@@ -261,15 +285,20 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
             mean, count = statistics.geometric_mean(ratios.values()), len(ratios)
             yield f"{peer} / ours: geometric mean {mean:.3f} of {count} layers, least {ratios[least]:.3f} ({least})"
     best = [
-        found["microseconds"]["NCCL"] / min(time for name, time in found["microseconds"].items() if name not in PEERS)
+        found["microseconds"]["NCCL"]
+        / min(time for name, time in found["microseconds"].items() if name not in PEERS + ALONE)
         for found in rows
-        if "NCCL" in found["microseconds"] and set(found["microseconds"]) - set(PEERS)
+        if "NCCL" in found["microseconds"] and set(found["microseconds"]) - set(PEERS + ALONE)
     ]
+    shares = [hidden(found["microseconds"]) for found in rows if {"NCCL", "ours", *ALONE} <= set(found["microseconds"])]
+    if shares:
+        yield f"share of the exposed communication that ours hides: median {statistics.median(shares):.0%}"
     if best:
         yield f"NCCL / the fastest engine of each layer: geometric mean {statistics.geometric_mean(best):.3f}"
 
 
 PEERS = ("NCCL", "torch")
+ALONE = ("communication", "GEMM")
 
 
 def arguments() -> argparse.Namespace:
@@ -287,7 +316,6 @@ def main() -> int:
     options = arguments()
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
-    symm_mem.enable_symm_mem_for_group(dist.group.WORLD.group_name)
     WATCHDOG.start()
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
     rows, failures = list[dict[str, Any]](), list[str]()
@@ -297,7 +325,7 @@ def main() -> int:
         case = Case(layer, number)
         runs = verified(case, case.contenders(options.engines), failures)
         try:
-            rows.append(row(case, measure(case, runs, options.rounds, flush)))
+            rows.append(row(case, measure(case, runs | case.alone(), options.rounds, flush)))
         except Exception as error:
             failures.append(f"{layer.name}: {type(error).__name__}: {error}")
             say(f"FAILED {failures[-1]}")

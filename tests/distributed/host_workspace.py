@@ -39,9 +39,12 @@ class HostWorkspace(Workspace):
     def reserve(self, nbytes: int) -> None:
         assert nbytes <= self.data.numel()
 
-    def start(self, digest: int, flags: int, stream: int) -> None:
+    def start(self, digest: int, flags: int, stream: int, beside: bool = False) -> None:
         self.words[:flags] = 0
         self.entrance.wait(SECONDS)
+
+    def ready(self, stream: int) -> None:
+        """The barrier has ended: streams run at once."""
 
     def stream(self) -> int:  # type: ignore[override]
         return 0

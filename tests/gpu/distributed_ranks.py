@@ -14,7 +14,16 @@ os.environ.setdefault("WARPWRIGHT_TIME_LIMIT", "20")
 import torch
 import torch.distributed as dist
 
-from warpwright.distributed import all_gather_matmul, gather, matmul_reduce_scatter, operators, scatter
+from warpwright.distributed import (
+    AllGatherLinear,
+    LinearReduceScatter,
+    all_gather_matmul,
+    gather,
+    matmul_reduce_scatter,
+    operators,
+    replace_symm_mem,
+    scatter,
+)
 from warpwright.distributed.choice import takes
 from warpwright.distributed.problem import describe_gather
 from warpwright.distributed.workspace import workspace_of
@@ -155,12 +164,48 @@ def check_disagreement() -> None:
         raise AssertionError("ranks with different rows were not told so")
 
 
-def check_restart() -> None:
+def check_symm_mem() -> None:
+    """PyTorch's own operators, by the engines of this package."""
+    group, ops, ranks = dist.group.WORLD.group_name, torch.ops.symm_mem, dist.get_world_size()
+    x, weights = random(128, 256, 512), [random(1024, 512).T, random(64, 512).T]
+    restore = replace_symm_mem()
+    calls = workspace_of(dist.group.WORLD).counters[0].item()
+    for axis in (0, 1):
+        whole = torch.cat(all_rows(x.unsqueeze(0)).unbind(), axis)
+        found, products = ops.fused_all_gather_matmul(x, weights, axis, group)
+        assert torch.equal(found, whole)
+        for product, weight in zip(products, weights, strict=True):
+            require_close(product, whole.float() @ weight.float(), f"symm_mem, gather along {axis}")
+        for name, divisor in (("sum", 1), ("avg", ranks)):
+            sums = (x.float() @ weights[0].float()).movedim(axis, 0)
+            expected = own_rows(sums).movedim(0, axis) / divisor
+            found = ops.fused_matmul_reduce_scatter(x, weights[0], name, axis, group)
+            require_close(found, expected, f"symm_mem, {name} along {axis}")
+    assert workspace_of(dist.group.WORLD).counters[0].item() > calls
+    restore()
+
+
+def check_modules() -> None:
+    torch.manual_seed(7)
+    first = torch.nn.Linear(512, 1024, device="cuda", dtype=torch.bfloat16)
+    last = torch.nn.Linear(1024, 512, device="cuda", dtype=torch.bfloat16)
+    torch.manual_seed(dist.get_rank())
+    x, one, two = random(256, 512), AllGatherLinear.from_linear(first), LinearReduceScatter.from_linear(last)
+    found, inner = two(torch.relu(one(x))), torch.relu(first(x))
+    require_close(found, last(inner), "modules", 2 * BOUND)
+
+
+def check_restart(count: int = 3) -> None:
     """A group that was destroyed and made again."""
-    dist.destroy_process_group()
-    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
     x, weight = random(256, 512), random(1024, 512).T
-    require_close(all_gather_matmul(x, weight), all_rows(x).float() @ weight.float(), "restart")
+    for _ in range(count):
+        dist.destroy_process_group()
+        dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+        require_close(all_gather_matmul(x, weight), all_rows(x).float() @ weight.float(), "restart")
+
+
+def check_hundred_restarts() -> None:
+    check_restart(100)
 
 
 CHECKS = (
@@ -171,8 +216,11 @@ CHECKS = (
     check_disagreement,
     check_compile,
     check_graph,
+    check_symm_mem,
+    check_modules,
     check_restart,
 )
+BY_NAME = (check_hundred_restarts,)  # a minute or more
 
 
 def main() -> int:
@@ -180,8 +228,8 @@ def main() -> int:
     dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
     torch.manual_seed(dist.get_rank())
     wanted = sys.argv[1:]
-    for check in CHECKS:
-        if wanted and check.__name__ not in wanted:
+    for check in (*CHECKS, *BY_NAME):
+        if check.__name__ not in wanted if wanted else check in BY_NAME:
             continue
         check()
         torch.cuda.synchronize()

@@ -7,6 +7,15 @@ and NCCL; `bench/distributed.py` measures both.
 from __future__ import annotations
 
 from warpwright.distributed.agreement import DistributedTimeout
+from warpwright.distributed.modules import AllGatherLinear, LinearReduceScatter
 from warpwright.distributed.operators import all_gather_matmul, matmul_reduce_scatter
+from warpwright.distributed.symm_mem import replace_symm_mem
 
-__all__ = ["DistributedTimeout", "all_gather_matmul", "matmul_reduce_scatter"]
+__all__ = [
+    "AllGatherLinear",
+    "DistributedTimeout",
+    "LinearReduceScatter",
+    "all_gather_matmul",
+    "matmul_reduce_scatter",
+    "replace_symm_mem",
+]

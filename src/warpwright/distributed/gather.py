@@ -34,7 +34,7 @@ __all__ = ["ENGINES", "Multiply", "multiply", "multiply_by_torch"]
 CHUNKS = 4  # of a rank's rows, each with a flag, at most
 CHUNK_BYTES = 4 << 20  # at least, of a chunk of several
 KEPT_LAUNCHES = 256
-Run = Callable[[Tensor, list[Tensor], list[Tensor]], None]
+Run = Callable[[Tensor, list[Tensor], list[Tensor]], Tensor | None]  # returns x of all ranks if the engine has it
 Engine = Callable[[Workspace, Problem], Run]
 Multiply = Callable[[Tensor, Tensor, Tensor], None]
 
@@ -52,11 +52,12 @@ def multiply_by_torch(a: Tensor, b: Tensor, out: Tensor) -> None:
 
 
 def gather_in_turn(shared: Workspace, problem: Problem) -> Run:
-    def run(x: Tensor, weights: list[Tensor], outs: list[Tensor]) -> None:
+    def run(x: Tensor, weights: list[Tensor], outs: list[Tensor]) -> Tensor:
         gathered = x.new_empty(problem.ranks * problem.rows, problem.k)
         dist.all_gather_into_tensor(gathered, x, group=shared.group)
         for weight, out in zip(weights, outs, strict=True):
             multiply_by_torch(gathered, weight, out.view(-1, out.shape[-1]))
+        return gathered
 
     return run
 
@@ -92,11 +93,11 @@ def gather_parts(multiply: Multiply, shared: Workspace, problem: Problem) -> Run
 
     def run(x: Tensor, weights: list[Tensor], outs: list[Tensor]) -> None:
         stream = shared.stream()
-        shared.start(shared.digest(problem), problem.ranks, stream)
-        shared.order(stream, shared.sends, 0)
+        shared.start(shared.digest(problem), problem.ranks, stream, beside=True)
         send_by_copies(shared, problem, x, problem.rows, 1, 1)
         for weight, out in zip(weights, outs, strict=True):
             multiply(x, weight, out[shared.rank])
+        shared.ready(stream)
         for source in others(shared):
             shared.wait(source, 1, stream)
         multiply_others(multiply, shared, problem, weights, outs)

@@ -18,9 +18,9 @@ from torch.distributed import distributed_c10d as c10d
 from warpwright.distributed import gather, scatter
 from warpwright.distributed.choice import choose
 from warpwright.distributed.problem import MAP_BYTES, describe_gather, describe_scatter
-from warpwright.distributed.workspace import workspace_of
+from warpwright.distributed.workspace import Workspace, workspace_of
 
-__all__ = ["all_gather_matmul", "matmul_reduce_scatter", "run_gather", "run_scatter"]
+__all__ = ["all_gather_matmul", "matmul_reduce_scatter", "resolve_group", "run_gather", "run_scatter"]
 
 
 def all_gather_matmul(
@@ -39,9 +39,10 @@ def all_gather_matmul(
     given = [weights] if isinstance(weights, Tensor) else list(weights)
     flat = x.reshape(-1, x.shape[-1])
     if torch.compiler.is_compiling() or _needs_dispatcher(x, *given):
-        products = torch.ops.warpwright.all_gather_matmul(flat, given, _name(group), False)
+        keep = torch.is_grad_enabled() and any(weight.requires_grad for weight in given)
+        products = torch.ops.warpwright.all_gather_matmul(flat, given, _name(group), keep)[: len(given)]
     else:
-        products = run_gather(flat, given, _group(group))
+        products = run_gather(flat, given, resolve_group(group))
     shaped = [each.view(-1, *x.shape[1:-1], each.shape[-1]) for each in products]
     return shaped[0] if single else shaped
 
@@ -56,14 +57,14 @@ def matmul_reduce_scatter(x: Tensor, weight: Tensor, group: Any = None) -> Tenso
     if torch.compiler.is_compiling() or _needs_dispatcher(x, weight):
         out = torch.ops.warpwright.matmul_reduce_scatter(flat, weight, _name(group))
     else:
-        out = run_scatter(flat, weight, _group(group))
+        out = run_scatter(flat, weight, resolve_group(group))
     return out.view(-1, *x.shape[1:-1], weight.shape[1])
 
 
 def _needs_dispatcher(*tensors: Tensor) -> bool:
-    """Returns whether a gradient, a mode or a subclass needs the operator."""
+    """Returns whether a gradient, a mode, a subclass or the host needs the operator."""
     recorded = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
-    plain = all(type(each) in (Tensor, torch.nn.Parameter) for each in tensors)
+    plain = all(each.is_cuda and type(each) in (Tensor, torch.nn.Parameter) for each in tensors)
     return bool(recorded or not plain or torch._C._len_torch_dispatch_stack() > 0)
 
 
@@ -74,15 +75,18 @@ def _name(group: Any) -> str:
     return str((c10d._get_default_group() if group is None else group).group_name)
 
 
-def _group(group: Any) -> Any:
+def resolve_group(group: Any) -> Any:
     """Returns the ProcessGroup of a group or of its name, or the world for None."""
     if isinstance(group, str):
         return c10d._resolve_process_group(group)
     return c10d._get_default_group() if group is None else group
 
 
-def run_gather(x: Tensor, weights: list[Tensor], group: Any, engine: str | None = None) -> list[Tensor]:
-    """Returns the products; ``engine`` is a name in `gather.ENGINES`, the default that of `choose`."""
+def run_gather(
+    x: Tensor, weights: list[Tensor], group: Any, engine: str | None = None, gathered: bool = False
+) -> list[Tensor]:
+    """Returns the products, with ``gathered`` also x of all ranks; ``engine`` is a name in `gather.ENGINES`, the
+    default that of `choose`."""
     shared, x = workspace_of(group), _aligned(x)
     key = engine, x.shape, x.dtype, *map(_layout, weights)
     run = shared.bound.get(key)
@@ -91,8 +95,17 @@ def run_gather(x: Tensor, weights: list[Tensor], group: Any, engine: str | None 
         shared.digest(problem)
         run = shared.bound[key] = gather.ENGINES[engine or choose(problem, shared.gpu.spec.arch)](shared, problem)
     products = [x.new_empty(shared.ranks * x.shape[0], weight.shape[1]) for weight in weights]
-    run(x, weights, [each.view(shared.ranks, x.shape[0], -1) for each in products])
+    whole = run(x, weights, [each.view(shared.ranks, x.shape[0], -1) for each in products])
+    if gathered:
+        products.append(_copy_gathered(shared, x) if whole is None else whole)
     return products
+
+
+def _copy_gathered(shared: Workspace, x: Tensor) -> Tensor:
+    """Returns x of all ranks, from the memory of a call that has ended and from this rank's part."""
+    whole = shared.view(0, (shared.ranks, *x.shape), x.dtype).clone()
+    whole[shared.rank] = x
+    return whole.view(-1, x.shape[1])
 
 
 def run_scatter(x: Tensor, weight: Tensor, group: Any, engine: str | None = None) -> Tensor:
@@ -126,50 +139,62 @@ _library.define("matmul_reduce_scatter(Tensor x, Tensor weight, str group) -> Te
 
 def _gather(x: Tensor, weights: list[Tensor], group: str, gathered: bool) -> list[Tensor]:
     """The kernel; with ``gathered`` the last result is x of all ranks."""
-    found = c10d._resolve_process_group(group)
-    products = run_gather(x, weights, found)
-    return [*products, _all_gather(x, group)] if gathered else products
+    return run_gather(x, weights, resolve_group(group), gathered=gathered)
+
+
+def _gather_on_host(x: Tensor, weights: list[Tensor], group: str, gathered: bool) -> list[Tensor]:
+    whole = _all_gather(x, group)
+    return [*(whole @ weight for weight in weights), *([whole] if gathered else [])]
 
 
 def _all_gather(x: Tensor, group: str) -> Tensor:
-    ranks = c10d._resolve_process_group(group).size()
+    ranks = resolve_group(group).size()
     found = torch.ops._c10d_functional.all_gather_into_tensor(x.contiguous(), ranks, group)
     return torch.ops._c10d_functional.wait_tensor(found)
 
 
 def _fake_gather(x: Tensor, weights: list[Tensor], group: str, gathered: bool) -> list[Tensor]:
-    rows = x.shape[0] * c10d._resolve_process_group(group).size()
+    rows = x.shape[0] * resolve_group(group).size()
     products = [x.new_empty(rows, weight.shape[1]) for weight in weights]
     return [*products, x.new_empty(rows, x.shape[1])] if gathered else products
 
 
 def _scatter(x: Tensor, weight: Tensor, group: str) -> Tensor:
-    return run_scatter(x, weight, c10d._resolve_process_group(group))
+    return run_scatter(x, weight, resolve_group(group))
+
+
+def _scatter_on_host(x: Tensor, weight: Tensor, group: str) -> Tensor:
+    sums = (x @ weight).contiguous()
+    found = torch.ops._c10d_functional.reduce_scatter_tensor(sums, "sum", resolve_group(group).size(), group)
+    return torch.ops._c10d_functional.wait_tensor(found)
 
 
 def _fake_scatter(x: Tensor, weight: Tensor, group: str) -> Tensor:
-    return x.new_empty(x.shape[0] // c10d._resolve_process_group(group).size(), weight.shape[1])
+    return x.new_empty(x.shape[0] // resolve_group(group).size(), weight.shape[1])
 
 
 def _save_gather(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """Save the gathered rows where the gradients of weights need them: sending them again would take longer."""
     x, weights, ctx.group, _ = inputs
-    ctx.save_for_backward(x, *weights)
+    ctx.save_for_backward(x, *weights, *output[len(weights) :])
+    ctx.count = len(weights)
 
 
 def _gather_gradient(ctx: Any, given: list[Tensor | None]) -> tuple[Any, ...]:
-    x, *weights = ctx.saved_tensors
-    rows = x.shape[0] * c10d._resolve_process_group(ctx.group).size()
+    (x, *weights), gathered = ctx.saved_tensors[: 1 + ctx.count], ctx.saved_tensors[1 + ctx.count :]
+    rows = next(gradient.shape[0] for gradient in given if gradient is not None)
     gradients = [
         weight.new_zeros(rows, weight.shape[1]) if gradient is None else gradient.contiguous()
         for weight, gradient in zip(weights, given, strict=False)
     ]
     of_x, of_weights = None, [None] * len(weights)
     if ctx.needs_input_grad[0]:
-        gradient, weight = torch.cat(gradients, 1), torch.cat(weights, 1)
+        gradient, weight = (each[0] if len(each) == 1 else torch.cat(each, 1) for each in (gradients, weights))
         of_x = torch.ops.warpwright.matmul_reduce_scatter(gradient, weight.T, ctx.group)
     if any(weight.requires_grad for weight in weights):
-        whole = _all_gather(x, ctx.group)
-        of_weights = [whole.T @ gradient for gradient in gradients]
+        whole = gathered[0] if gathered else _all_gather(x, ctx.group)
+        pairs = zip(weights, gradients, strict=True)
+        of_weights = [_weight_gradient(weight, whole, gradient) for weight, gradient in pairs]
     return of_x, of_weights, None, None
 
 
@@ -186,13 +211,19 @@ def _scatter_gradient(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
         found = torch.ops.warpwright.all_gather_matmul(gradient, [weight.T], ctx.group, False)
         return found[0], None, None
     of_x, whole = torch.ops.warpwright.all_gather_matmul(gradient, [weight.T], ctx.group, True)
-    return of_x if needs_x else None, x.T @ whole, None
+    return of_x if needs_x else None, _weight_gradient(weight, x, whole), None
 
 
-for _operator, _kernel, _fake, _save, _gradient in (
-    ("all_gather_matmul", _gather, _fake_gather, _save_gather, _gather_gradient),
-    ("matmul_reduce_scatter", _scatter, _fake_scatter, _save_scatter, _scatter_gradient),
+def _weight_gradient(weight: Tensor, rows: Tensor, gradient: Tensor) -> Tensor:
+    """Returns rowsᵀ · gradient with the layout of ``weight``: autograd copies a gradient of another layout."""
+    return (gradient.T @ rows).T if weight.stride(0) == 1 else rows.T @ gradient
+
+
+for _operator, _kernel, _on_host, _fake, _save, _gradient in (
+    ("all_gather_matmul", _gather, _gather_on_host, _fake_gather, _save_gather, _gather_gradient),
+    ("matmul_reduce_scatter", _scatter, _scatter_on_host, _fake_scatter, _save_scatter, _scatter_gradient),
 ):
     _library.impl(_operator, _kernel, "CUDA")
+    _library.impl(_operator, _on_host, "CPU")
     torch.library.register_fake(f"warpwright::{_operator}", _fake, lib=_library)
     torch.library.register_autograd(f"warpwright::{_operator}", _gradient, setup_context=_save, lib=_library)

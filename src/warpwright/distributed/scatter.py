@@ -68,7 +68,8 @@ class Exchange:
     def start(self) -> None:
         """Start a call on torch's current stream."""
         self.main, self.events = self.shared.stream(), count()
-        self.shared.start(self.shared.digest(self.problem), self.slots * len(self.chunks), self.main)
+        flags = self.slots * len(self.chunks)
+        self.shared.start(self.shared.digest(self.problem), flags, self.main, beside=True)
 
     def order(self, before: int, after: int) -> None:
         self.shared.order(before, after, next(self.events))
@@ -115,12 +116,13 @@ def scatter_parts(shared: Workspace, problem: Problem) -> Run:
         if step == ranks:
             exchange.receive(part, step - 2, number)
         else:
+            shared.ready(exchange.main)
             exchange.wait(step - 2, number, exchange.main)
         part.addmm_(rows, weight)
 
     def run(x: Tensor, weight: Tensor, out: Tensor) -> None:
         exchange.start()
-        exchange.order(exchange.main, shared.receives)
+        shared.ready(shared.receives)
         targets, every = [torch.empty_like(out), *exchange.received[: ranks - 2], out], x.view(ranks, problem.rows, -1)
         for step, target in enumerate(targets, 1):
             rows = every[(shared.rank - step) % ranks]
@@ -149,6 +151,7 @@ def scatter_adds(multiply: Multiply, whole: bool, shared: Workspace, problem: Pr
             exchange.send(sums[rank], rank, step - 1, 0)
         if not whole:
             multiply(every[shared.rank], weight, sums[shared.rank])
+        shared.ready(exchange.main)
         for slot in range(ranks - 1):
             exchange.wait(slot, 0, exchange.main)
             torch.add(out if slot else sums[shared.rank], exchange.received[slot], out=out)

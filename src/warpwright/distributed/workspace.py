@@ -26,7 +26,7 @@ FLAGS = 1 << 16  # words
 MARK_BYTES = 8 * RANKS
 FLAG_BYTES = 4
 LEAST_BYTES = 64 << 20
-ORDER = -1  # the event that orders calls of different streams
+ORDER, START, READY = -1, -2, -3  # events: between calls of two streams, at the start of a call, after its barrier
 
 
 class Workspace:
@@ -102,8 +102,10 @@ class Workspace:
         count = functools.reduce(int.__mul__, shape, dtype.itemsize)
         return self.data[offset : offset + count].view(dtype).view(shape)
 
-    def start(self, digest: int, flags: int, stream: int) -> None:
-        """Set ``flags`` flags of this rank to 0, and let ``stream`` wait until all ranks have come here.
+    def start(self, digest: int, flags: int, stream: int, beside: bool = False) -> None:
+        """Start a call on ``stream``: set ``flags`` flags of this rank to 0, and wait until all ranks have come here.
+
+        With ``beside`` the stream of copies waits, beside the work of ``stream``; `ready` lets ``stream`` wait too.
 
         Calls of all groups follow one another on a GPU, on any stream: two kernels that wait for two other ranks could
         each occupy the SMs that the other's peer needs.
@@ -114,7 +116,15 @@ class Workspace:
         if last != stream and not torch.cuda.is_current_stream_capturing():
             self.order(last, stream, ORDER)
         _LAST_STREAMS[self.gpu.ordinal] = stream
-        self._barrier(digest, flags, stream)()
+        if beside:
+            self.order(stream, self.sends, START)
+        self._barrier(digest, flags, self.sends if beside else stream)()
+        if beside:
+            call(self.bindings.cuEventRecord(self.event(READY), self.sends))
+
+    def ready(self, stream: int) -> None:
+        """Let ``stream`` wait for the barrier of a call that was started beside it: flags before that are old."""
+        call(self.bindings.cuStreamWaitEvent(stream, self.event(READY), 0))
 
     def _bind_barrier(self, digest: int, flags: int, stream: int) -> cuda.Launch:
         values = {
