@@ -243,6 +243,10 @@ class _RecordedKnowledge(Knowledge):
         self.execution.event(len(self.execution.events) - 1).ops.append(replace(op))
         return op
 
+    def next_records(self, count: int) -> bytes:
+        self.tensor_ops.clear()  # so that each operation is asked for
+        return super().next_records(count)
+
     def signal(self, number: int, inst: int, cta: int, rank: int, offset: int, count: int, nbytes: int) -> None:
         event = Signal(number, inst, cta, rank, offset, count, nbytes)
         self.execution.events.append(event)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from warpwright.vgpu.checks.memory.accesses import (
     SharedShadow,
 )
 from warpwright.vgpu.checks.memory.cells import Cells
-from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES, Footprints, TensorCells
+from warpwright.vgpu.checks.memory.footprints import BARRIER_BYTES, Footprints, TensorGroup
 from warpwright.vgpu.checks.memory.globals import Judged
 from warpwright.vgpu.checks.missing import (
     FENCED_LATE,
@@ -144,11 +144,11 @@ class Knowledge:
     def _begin_rows(self) -> None:
         """Where the walk through the rows stands."""
         count = self.cluster.count
-        self.issued = self.at = 0
-        self.records: Iterator[NDArray[np.uint64]] = iter(())
+        self.issued = self.first_record = self.at = 0
+        self.records = np.empty((0, 0), np.uint64)  # of the operations from ``first_record`` on
         self.ops: dict[tuple[bytes, int], Op] = {}  # by record and tensor map
         self.writes: dict[tuple[int, int], Repeated] = {}  # by copy, and host address of its cells
-        self.tensor_ops: dict[int, tuple[TensorCells, int, Repeated]] = {}  # by operation: its cells, lane and accesses
+        self.tensor_ops: dict[bytes, list[TensorGroup]] = {}  # by the records of a row
         self.last: list[Row | None] = [None] * count
         self.live = self.settled_live = np.zeros(count, np.uint32)
         self.registers: dict[int, WarpRegisters] = {}  # by warp
@@ -224,7 +224,7 @@ class Knowledge:
 
     def op(self) -> Op:
         """Returns the next operation that a row issued: the same object for the same record and tensor map."""
-        record, number = next(self.records), self.issued
+        record, number = self.records[self.issued - self.first_record], self.issued
         self.issued += 1
         key = record.tobytes(), (self.cluster.map_numbers or {}).get(number, -1)
         op = self.ops.get(key)
@@ -232,6 +232,11 @@ class Knowledge:
             op = self.ops[key] = self.cluster.op_of(record.tolist(), number)
         op.number = number
         return op
+
+    def next_records(self, count: int) -> bytes:
+        """Returns the records of the next operations."""
+        first = self.issued - self.first_record
+        return self.records[first : first + count].tobytes()
 
     def lane(self, op: Op) -> int:
         """Returns the lane of the cluster that issued an operation."""
@@ -364,6 +369,8 @@ class Knowledge:
         """Do the same for cells by their numbers, each of a lane, and store nothing. Cells that were freed by a dealloc
         that is ordered before the access were not written before."""
         ids, who = shadow.before(cells, lanes, write, atomic)
+        if shadow is self.shared:
+            ids, who = self.accesses.separate(ids, who, cells)
         others = ~np.isin(self.accesses.rows["column"][ids], pipes)
         unread = shadow.unread(cells) if engine and write else None
         self._find_unordered(ids[others], who[others], inst, engine, acquired, unread)

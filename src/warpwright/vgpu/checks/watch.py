@@ -42,7 +42,7 @@ def follow(known: Knowledge, blocks: Iterable[Block], limit: int | None = None) 
 
 def _follow_block(known: Knowledge, block: Block, limit: int | None) -> None:
     rows, signals = _BlockRows(known, block), iter(block.signals.tolist())
-    known.records = iter(block.records)
+    known.records, known.first_record = block.records, known.issued
     try:
         _follow_turns(known, block, rows, signals, limit)
     finally:

@@ -58,12 +58,12 @@ class Loads:
     def __init__(self) -> None:
         self.cache: dict[bytes, _Addresses] = {}
 
-    def complete(self, fabric: Fabric, inst: Inst, rows: NDArray[np.uint64]) -> bool:
-        """Complete the loads of one instruction, one record each; returns False, without effects, if a load is not
-        plain."""
+    def complete(self, fabric: Fabric, inst: Inst, rows: NDArray[np.uint64], numbers: IntArray) -> bool:
+        """Complete the loads of one instruction, one record and number each; returns False, without effects, if a load
+        is not plain."""
         form = form_of(inst.opcode)
         fixed = np.stack([rows[:, 0], rows[:, 1], *(_column(inst, rows, name) for name in ("map", "dst_mem", "mbar"))])
-        addresses = self._lookup(fabric, form, inst, rows, fixed.tobytes())
+        addresses = self._lookup(fabric, form, inst, rows, numbers.item(0), fixed.tobytes())
         if addresses is None:
             return False
         coords = values(inst, rows, "coords").astype(np.int32).astype(np.int64)
@@ -83,14 +83,17 @@ class Loads:
         done = function("mbarrier_update_all")(addresses.barriers.ctypes.data, count, 0, addresses.box.nbytes)
         if done < count:
             fabric.refuse_update(inst, rows[done], int(addresses.barriers[done]), nbytes=addresses.box.nbytes)
+        heads = rows[:, :HEAD_WORDS].astype(np.int64)
+        fabric.note_maps(numbers, _column(inst, rows, "map").item(0))
+        fabric.tell_updates(heads[:, 0], numbers, heads[:, 1] >> 32, addresses.barriers, 0, addresses.box.nbytes)
         return True
 
     def _lookup(
-        self, fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint64], key: bytes
+        self, fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint64], number: int, key: bytes
     ) -> _Addresses | None:
         addresses = self.cache.get(key)
         if addresses is None or addresses.place.tobytes() != addresses.raw:
-            addresses = _resolve(fabric, form, inst, rows)
+            addresses = _resolve(fabric, form, inst, rows, number)
             if addresses is not None:
                 if len(self.cache) >= _MOST:
                     self.cache.clear()
@@ -110,14 +113,13 @@ def _in_memory(addresses: _Addresses, sources: IntArray, plan: Chunks) -> bool:
     return bool((sources >= addresses.bound.host).all() and (sources <= last).all())
 
 
-def _resolve(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint64]) -> _Addresses | None:
+def _resolve(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint64], number: int) -> _Addresses | None:
     issuer = rows.view(np.int64)[:, 1] >> 32
     maps = _column(inst, rows, "map")
     if (maps != maps[0]).any():
         return None
-    op = Op(
-        inst, int(issuer[0]), int(rows[0, 1]) >> 8 & 0xFFFFFF, int(rows[0, 1]) & 0xFF, rows[0, HEAD_WORDS:].tolist()
-    )
+    at = int(rows[0, 1])
+    op = Op(inst, int(issuer[0]), at >> 8 & 0xFFFFFF, at & 0xFF, rows[0, HEAD_WORDS:].tolist(), number)
     bound = fabric.tensor_map(op, op["map"])
     place = fabric.global_memory(op, op["map"], MAP_BYTES)
     box = geometry(bound.map)

@@ -64,6 +64,20 @@ class Fabric(Protocol):
     ) -> None:
         """Raise the ProtocolError for a record whose update the mbarrier at a host address refuses."""
 
+    def tell_updates(
+        self,
+        insts: NDArray[np.int64],
+        numbers: NDArray[np.int64],
+        ctas: NDArray[np.int64],
+        barriers: NDArray[np.int64],
+        count: int,
+        nbytes: int,
+    ) -> None:
+        """Report to a listener that operations of some CTAs updated the mbarriers at these host addresses."""
+
+    def note_maps(self, numbers: NDArray[np.int64], address: int) -> None:
+        """Note for checks that operations used the tensor map at an address."""
+
     def tensor_map(self, op: Op, address: int) -> BoundMap:
         """The tensor map at a generic address; raises ProtocolError if there is none."""
 

@@ -49,14 +49,16 @@ BATCHED = {name for name, role in ENGINES.items() if role in (_MMA, _COMMIT)}  #
 
 @dataclass(slots=True)
 class Batch:
-    """Resolved tensor work: MMA runs, then the mbarriers of the commits as host addresses, one record a barrier."""
+    """Resolved tensor work: MMA runs, then the commits. By mbarrier: its commit and host address; columns: which of the
+    operations the commit is, its instruction and its CTA."""
 
     runs: list[Run]
     commits: list[Op]
     barriers: NDArray[np.int64]
+    columns: NDArray[np.int64]
 
-    def repeat(self, fabric: Fabric) -> None:
-        """Perform the work, the first time or again. Raises as `complete`."""
+    def repeat(self, fabric: Fabric, numbers: NDArray[np.int64]) -> None:
+        """Perform the work again, as the operations of these numbers. Raises as `complete`."""
         for run in self.runs:
             multiply(fabric, run)
         count = len(self.barriers)
@@ -64,6 +66,8 @@ class Batch:
         if done < count:
             rank, offset = divmod(int(self.barriers[done]) - fabric.shared_host, fabric.shared_stride)
             fabric.arrive(self.commits[done], rank, offset)
+        which, insts, ctas = self.columns
+        fabric.tell_updates(insts, numbers[which], ctas, self.barriers, 1, 0)
 
 
 def complete(fabric: Fabric, ops: list[Op]) -> Batch | None:
@@ -91,17 +95,19 @@ def complete(fabric: Fabric, ops: list[Op]) -> Batch | None:
         else:
             _perform(fabric, runs)
             (copy_to_tensor_memory if role == _COPY else shift_down)(fabric, op)
-    batch = _batch(fabric, list(runs.values()), commits) if started == len(runs) else None
+    batch = _batch(fabric, list(runs.values()), ops) if started == len(runs) else None
     _perform(fabric, runs)
     for op in commits:
         _commit(fabric, op)
     return batch
 
 
-def _batch(fabric: Fabric, runs: list[Run], commits: list[Op]) -> Batch:
-    arrivals = [(op, rank, offset) for op in commits for rank, offset in _mbarriers_of(fabric, op)]
-    places = [fabric.shared_host + rank * fabric.shared_stride + offset for _, rank, offset in arrivals]
-    return Batch(runs, [op for op, _, _ in arrivals], np.array(places, np.int64))
+def _batch(fabric: Fabric, runs: list[Run], ops: list[Op]) -> Batch:
+    commits = [(which, op) for which, op in enumerate(ops) if ENGINES[op.inst.name] == _COMMIT]
+    arrivals = [(which, op, *at) for which, op in commits for at in _mbarriers_of(fabric, op)]
+    places = [fabric.shared_host + rank * fabric.shared_stride + offset for _, _, rank, offset in arrivals]
+    columns = np.array([(which, op.inst.index, op.rank) for which, op, _, _ in arrivals], np.int64).reshape(-1, 3).T
+    return Batch(runs, [op for _, op, _, _ in arrivals], np.array(places, np.int64), columns)
 
 
 def _extends(run: Run, op: Op, form: Form, runs: Runs) -> bool:

@@ -55,7 +55,8 @@ class Cluster(ClusterFabric):
         self.warpgroups = Warpgroups(self)
         self.handlers = [self._handler(inst) for inst in launch.insts]
         self.silent = np.array([launch.timed and bool(completion_of(inst)) for inst in launch.insts], bool)
-        self.by_operation = self.listener is not None and (self.listener.events or self.listener.accesses)
+        self.followed = self.listener is not None and (self.listener.events or self.listener.accesses)
+        self.by_operation = self.listener is not None and (self.listener.events or bool(launch.seed))
         self.in_step = launch.in_step
 
     def start(self, number: int) -> None:
@@ -118,7 +119,7 @@ class Cluster(ClusterFabric):
         whether the machine let warps go on. `run_cluster` settles named barriers unless a listener follows every turn,
         or only some warps run."""
         pointers, entry, bars = self.pointers[first:], self.launch.kernel.entry, self.named_barriers
-        alone = count == self.count and not self.by_operation
+        alone = count == self.count and not self.followed
         code = function("run_cluster")(
             pointers.ctypes.data, count, entry, ctypes.addressof(self.which), rounds,
             bars.state.ctypes.data if alone else None, bars.log.ctypes.data,
@@ -174,11 +175,14 @@ class Cluster(ClusterFabric):
             return False
         self.queue[0] = 0
         moved = False
-        records = self.records[:count]
+        records, numbers = self.records[:count], self.next_numbers(count)
         if not self.computes:
-            records = records[~self.silent[records[:, 0].astype(np.intp)]]
-        for record in (records if self.by_operation else self.in_flight.enqueue_records(records)).tolist():
-            moved |= self.handlers[record[0]](self.next_op(record))
+            heard = ~self.silent[records[:, 0].astype(np.intp)]
+            records, numbers = records[heard], numbers[heard]
+        if not self.by_operation:
+            records, numbers = self.in_flight.enqueue_records(records, numbers)
+        for record, number in zip(records.tolist(), numbers.tolist(), strict=True):
+            moved |= self.handlers[record[0]](self.op_of(record, number))
         return moved
 
     def _handler(self, inst: Inst) -> Callable[[Op], bool]:

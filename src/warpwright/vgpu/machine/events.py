@@ -22,6 +22,7 @@ __all__ = ["Barrier", "Event", "EventLog", "Listener", "Observer", "Records", "R
 
 Rows = NDArray[np.int64]
 Records = NDArray[np.uint64]
+Numbers = NDArray[np.int64]
 Launch = TypeVar("Launch", contravariant=True)
 Cluster = TypeVar("Cluster", contravariant=True)
 

@@ -10,6 +10,7 @@ from warpwright.vgpu.engines.op import BoundMap, Op
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.jit.state import FAULTS, RESERVED_SHARED
 from warpwright.vgpu.machine import faults
+from warpwright.vgpu.machine.events import Numbers
 from warpwright.vgpu.machine.launch import Dim3
 from warpwright.vgpu.machine.state import ClusterState
 from warpwright.vgpu.program.program import Inst
@@ -35,7 +36,7 @@ class ClusterFabric(ClusterState):
         self, inst: Inst, record: NDArray[np.uint64], barrier: int, *, count: int = 0, nbytes: int = 0
     ) -> None:
         rank, offset = divmod(barrier - self.shared_host, self.shared_stride)
-        self._update(self.next_op(record.tolist()), rank, offset, count, nbytes)
+        self._update(self.op_of(record.tolist(), self.issued), rank, offset, count, nbytes)
 
     def _update(self, op: Op, rank: int, offset: int, count: int, nbytes: int) -> None:
         if not (0 <= rank < self.ranks and RESERVED_SHARED <= offset <= self.shared_limit - 8 and offset % 8 == 0):
@@ -61,6 +62,10 @@ class ClusterFabric(ClusterState):
         if self.map_numbers is not None:  # checks ask again after the run, when the map may have changed
             number = self.map_numbers.setdefault(op.number, number)
         return self.launch.maps.bound[number]
+
+    def note_maps(self, numbers: Numbers, address: int) -> None:
+        if self.map_numbers is not None:
+            self.map_numbers.update(dict.fromkeys(numbers.tolist(), self.launch.maps.number_at(address)))
 
     def global_memory(self, op: Op, address: int, nbytes: int) -> NDArray[np.uint8]:
         view = self.launch.memory.view(address)

@@ -15,7 +15,7 @@ import numpy as np
 from warpwright.vgpu.engines import box_batch, copy, lane_copy, tensor
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.state import WAIT_BULK
-from warpwright.vgpu.machine.events import Records
+from warpwright.vgpu.machine.events import Numbers, Records
 from warpwright.vgpu.machine.fabric import ClusterFabric
 from warpwright.vgpu.program.program import Inst
 
@@ -53,23 +53,23 @@ class InFlight:
         self.reset()
 
     def reset(self) -> None:
-        self.tensor_records: list[Records] = []
-        self.load_records: list[Records] = []
+        self.tensor_records: list[tuple[Records, Numbers]] = []
+        self.load_records: list[tuple[Records, Numbers]] = []
         self.tensor_ops: list[Op] = []
         self.copy_ops: list[Op] = []
         self.overtaking = False
 
-    def enqueue_records(self, records: Records) -> Records:
-        """Put the records of batches in flight. Returns the other records."""
+    def enqueue_records(self, records: Records, numbers: Numbers) -> tuple[Records, Numbers]:
+        """Put the records of batches in flight. Returns the other records, and their numbers."""
         kinds = self.kinds[records[:, 0].astype(np.intp)]
         if not kinds.any():
-            return records
+            return records, numbers
         for kind, queue in ((_TENSOR, self.tensor_records), (_LOAD, self.load_records)):
             chosen = kinds == kind
             if chosen.any():
-                queue.append(records[chosen])
-        others: Records = records[kinds == _OTHER]
-        return others
+                queue.append((records[chosen], numbers[chosen]))
+        others = kinds == _OTHER
+        return records[others], numbers[others]
 
     def enqueue_tensor(self, op: Op) -> bool:
         self.tensor_ops.append(op)
@@ -136,13 +136,13 @@ class InFlight:
     def _complete_tensor_records(self) -> bool:
         if not self.tensor_records:
             return False
-        records, self.tensor_records = _joined(self.tensor_records), []
+        (records, numbers), self.tensor_records = _joined(self.tensor_records), []
         key = records.tobytes(), self.cluster.tmem_masks.tobytes()
         batch = self.batches.get(key)
         if batch is not None:
-            batch.repeat(self.cluster)
+            batch.repeat(self.cluster, numbers)
             return True
-        batch = tensor.complete(self.cluster, self._ops(records))
+        batch = tensor.complete(self.cluster, self._ops(records, numbers))
         if batch is not None:
             if len(self.batches) >= _CACHED:
                 self.batches.clear()
@@ -152,21 +152,23 @@ class InFlight:
     def _complete_load_records(self) -> bool:
         if not self.load_records:
             return False
-        records, self.load_records = _joined(self.load_records), []
+        (records, numbers), self.load_records = _joined(self.load_records), []
         insts = records[:, 0].astype(np.intp)
         for index in np.unique(insts).tolist():
-            group = records[insts == index]
-            if not self.loads.complete(self.cluster, self.cluster.insts[index], group):
-                copy.complete(self.cluster, self._ops(group))
+            group = records[insts == index], numbers[insts == index]
+            if not self.loads.complete(self.cluster, self.cluster.insts[index], *group):
+                copy.complete(self.cluster, self._ops(*group))
         return True
 
-    def _ops(self, records: Records) -> list[Op]:
-        return [self.cluster.next_op(record) for record in records.tolist()]
+    def _ops(self, records: Records, numbers: Numbers) -> list[Op]:
+        return [self.cluster.op_of(*each) for each in zip(records.tolist(), numbers.tolist(), strict=True)]
 
 
-def _joined(parts: list[Records]) -> Records:
-    records: Records = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    return records
+def _joined(parts: list[tuple[Records, Numbers]]) -> tuple[Records, Numbers]:
+    if len(parts) == 1:
+        return parts[0]
+    records, numbers = zip(*parts, strict=True)
+    return np.concatenate(records), np.concatenate(numbers)
 
 
 def _is_load(op: Op) -> bool:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.state import FUEL, OFFSETS, QUEUE_HEADER_WORDS, RANK_SHIFT, RECORD_WORDS, WARP
-from warpwright.vgpu.machine.events import Barrier, Event, Rows
+from warpwright.vgpu.machine.events import Barrier, Event, Numbers, Rows
 from warpwright.vgpu.machine.launch import Dim3, Launch
 from warpwright.vgpu.machine.memory import aligned_zeros
 from warpwright.vgpu.program.program import Inst, word_count
@@ -151,10 +151,10 @@ class ClusterState:
         words = record[2 : self.record_ends[inst]]
         return Op(self.insts[inst], issuer >> 32, issuer >> 8 & 0xFFFFFF, issuer & 0xFF, words, number)
 
-    def next_op(self, record: list[int]) -> Op:
-        """Returns a record of the queue as the next operation of the cluster."""
-        self.issued += 1
-        return self.op_of(record, self.issued - 1)
+    def next_numbers(self, count: int) -> Numbers:
+        """Returns the numbers of the next operations of the cluster."""
+        self.issued += count
+        return np.arange(self.issued - count, self.issued)
 
     def inst_at(self, index: int) -> Inst:
         """Returns the instruction that a warp stands at."""
@@ -215,6 +215,17 @@ class ClusterState:
         if self.observed:
             barrier = Barrier(rank, offset)
             self.tell(Event(kind, self.number, op.rank, -1, -1, op.inst, op.number, barrier, count, nbytes))
+
+    def tell_updates(
+        self, insts: Numbers, numbers: Numbers, ctas: Numbers, barriers: Numbers, count: int, nbytes: int
+    ) -> None:
+        """Report the same to checks for operations that completed together; ``barriers``: host addresses."""
+        if self.listener is None or not self.listener.accesses:
+            return
+        ranks, offsets = np.divmod(barriers - self.shared_host, self.shared_stride)
+        columns = (column.tolist() for column in (insts, numbers, ctas, ranks, offsets))
+        for inst, number, cta, rank, offset in zip(*columns, strict=True):
+            self.listener.signal(self, inst, number, cta, rank, offset, count, nbytes)
 
 
 def lane_table(masks: NDArray[np.uint32]) -> NDArray[np.bool_]:

@@ -8,8 +8,8 @@ from warpwright.vgpu.checks.knowledge import LOADS, MULTIPLIES, STORES, WAIT_LOA
 from warpwright.vgpu.checks.lifetime import check_entry
 from warpwright.vgpu.checks.meanings import registers
 from warpwright.vgpu.checks.memory.accesses import ENGINE, WRITE, Acquired, Repeated, Touch
-from warpwright.vgpu.checks.memory.cells import Cells
-from warpwright.vgpu.checks.memory.footprints import COPIES, SCALED, TensorCells
+from warpwright.vgpu.checks.memory.cells import Cells, united
+from warpwright.vgpu.checks.memory.footprints import COPIES, SCALED, TensorCells, TensorGroup
 from warpwright.vgpu.checks.missing import UNWRITTEN
 from warpwright.vgpu.checks.order.clocks import GENERIC, join
 from warpwright.vgpu.checks.row import Row
@@ -21,31 +21,52 @@ __all__: list[str] = []
 @meaning("tcgen05.mma", "tcgen05.mma.ws", "tcgen05.cp", "tcgen05.shift", compiled=MULTIPLIES)
 def tensor_op(known: Knowledge, row: Row) -> None:
     """Operations of a pipeline complete in order, so a count says which of them are over."""
-    for _ in range(row.a):
-        op = known.op()
-        prints, lane, accesses = known.tensor_ops.get(id(op)) or _decode(known, op)
-        counts = known.pipes[op.rank]
-        number = counts[prints.pipe] = counts[prints.pipe] + 1
-        known.issued_ops.setdefault(lane, {})[prints.pipe] = number
+    for group in _next_groups(known, row.a):
+        (rank, pipe, lane), count = group.where, len(group.ops)
+        number = known.pipes[rank][pipe] = known.pipes[rank][pipe] + count
+        known.issued_ops.setdefault(lane, {})[pipe] = number
         if not (known.is_repetition(row) and lane in known.last_mma):
             known.last_mma[lane] = known.clocks.of(lane)
-        quiet = not (prints.begins or known.frees)
-        if not quiet or accesses.enter(number, known.acquired[row.warp]) < 0:
-            _judge_tensor_op(known, op, prints, lane, number)
+        quiet = not (group.begins or known.frees)
+        access = group.accesses.enter(number, known.acquired[row.warp]) if quiet else -1
+        if access < 0:
+            for done, op in enumerate(group.ops, number - count + 1):
+                _judge_tensor_op(known, op, known.footprints.of_tensor_op(op), lane, done)
+        elif count > 1:
+            known.accesses.parts[access] = group.reads
 
 
-def _decode(known: Knowledge, op: Op) -> tuple[TensorCells, int, Repeated]:
-    """Returns the cells of an operation, its lane, and its accesses."""
-    prints, lane = known.footprints.of_tensor_op(op), known.lane(op)
+def _next_groups(known: Knowledge, count: int) -> list[TensorGroup]:
+    """Returns the next operations in groups of those that are stored as one access: MMAs that add to the same sums."""
+    records = known.next_records(count)
+    groups = known.tensor_ops.get(records)
+    if groups is None:
+        parts: dict[tuple[object, ...], list[Op]] = {}
+        apart = 0  # a group does not reach over another operation
+        for op in [known.op() for _ in range(count)]:
+            prints = known.footprints.of_tensor_op(op)
+            alone = "idesc" not in op or prints.begins or bool(prints.tensor_reads)
+            parts.setdefault((apart + alone, op.rank, prints.pipe, known.lane(op)), []).append(op)
+            apart += 2 * alone
+        groups = known.tensor_ops[records] = [_group(known, ops) for ops in parts.values()]
+    else:
+        known.issued += count
+    return groups
+
+
+def _group(known: Knowledge, ops: list[Op]) -> TensorGroup:
+    """Returns a group with its accesses."""
+    op, prints, lane = ops[-1], known.footprints.of_tensor_op(ops[0]), known.lane(ops[0])
     known.pipes.setdefault(op.rank, {}).setdefault(prints.pipe, 0)
     adds, pipes = "idesc" in op, _ordered_after(known, op, prints.pipe)
-    touches: list[Touch] = [(known.shared, cells, ENGINE, True) for cells in prints.shared_reads]
+    reads = [(each.inst.index, cells) for each in ops for cells in known.footprints.of_tensor_op(each).shared_reads]
+    shared = united([cells for _, cells in reads])
+    touches: list[Touch] = [(known.shared, cells, ENGINE, True) for cells in shared]
     touches += [(known.tensor, cells, 0, True) for cells in prints.tensor_reads]
     touches += [(known.tensor, cells, WRITE, adds) for cells in prints.accumulators]
     column, pipe = known.column(prints.pipe, op.rank), pipes[0] if pipes else -1
-    found = prints, lane, Repeated(column, op.inst.index, lane, pipe, touches)
-    known.tensor_ops[id(op)] = found
-    return found
+    accesses = Repeated(column, op.inst.index, lane, pipe, touches)
+    return TensorGroup(ops, (op.rank, prints.pipe, lane), prints.begins, accesses, reads)
 
 
 def _judge_tensor_op(known: Knowledge, op: Op, prints: TensorCells, lane: int, number: int) -> None:

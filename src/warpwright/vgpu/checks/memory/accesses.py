@@ -42,12 +42,14 @@ class Acquired:
 class Accesses:
     """Every access of a cluster: it is over for a lane that knows ``value`` of ``column``. ``machine``: an engine made
     it, so it needs no proxy fence before other engines; ``inst`` and ``lane`` made or issued it; ``atomic``: it does
-    not race with other atomic accesses, and counts as a read and a write for all else, or (2) as a read."""
+    not race with other atomic accesses, and counts as a read and a write for all else, or (2) as a read. ``parts``: of
+    an access that stands for several MMAs, the instruction of each and the cells that it reads."""
 
     def __init__(self, clocks: Clocks) -> None:
         self.clocks = clocks
         self.rows: dict[str, NDArray[Any]] = {name: np.zeros(_FEW, dtype) for name, dtype in _FIELDS.items()}
         self._room, self.atomics = _FEW, False
+        self.parts: dict[int, list[tuple[int, Cells]]] = {}
         self.readers: list[NDArray[np.int32]] = []  # of all shadows
         self._nodes = np.zeros((2, _MANY), np.int32)
         self._frame = np.zeros(14, np.int64)
@@ -148,6 +150,22 @@ class Accesses:
         apart = self.rows["lane"][ids] // 32 != lanes // 32
         missed: NDArray[np.bool_] = apart & (np.append(known, 0)[np.minimum(columns, len(known))] < values)
         return missed
+
+    def separate(self, ids: Ids, who: Ids, cells: Ids) -> tuple[Ids, Ids]:
+        """Returns pairs of accesses and lanes: in place of an access of several MMAs one of each that reads cells."""
+        if self.parts.keys().isdisjoint(ids.tolist()):
+            return ids, who
+        pairs = []
+        for access, lane in zip(ids.tolist(), who.tolist(), strict=True):
+            insts = [inst for inst, read in self.parts.get(access, ()) if np.isin(cells, read.numbers).any()]
+            pairs += [(self._copy(access, inst), lane) for inst in insts] or [(access, lane)]
+        found = np.array(pairs, np.int64)
+        return found[:, 0], found[:, 1]
+
+    def _copy(self, access: int, inst: int) -> int:
+        """Add an access as another one, of another instruction. Returns its number."""
+        column, value, lane = (self.rows[name].item(access) for name in ("column", "value", "lane"))
+        return self.one(column, value, True, inst, lane)
 
     def members(self, cell: int) -> list[int]:
         """Returns the accesses of a set of reads, given as a cell stores it."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Cells", "cells_of", "joined", "span_of"]
+__all__ = ["Cells", "cells_of", "joined", "span_of", "united"]
 
 Ints = NDArray[np.int64]
 
@@ -39,6 +39,18 @@ def cells_of(numbers: Ints) -> Cells:
 def joined(parts: Sequence[Cells]) -> list[Cells]:
     """Returns one set with the cells of all, in a list; an empty list for none."""
     return [Cells(np.concatenate([part.runs for part in parts]))] if parts else []
+
+
+def united(parts: Sequence[Cells]) -> list[Cells]:
+    """Returns the same with as few runs as there can be."""
+    if len(parts) < 2:
+        return [*parts]
+    runs = np.concatenate([part.runs for part in parts])
+    runs = runs[np.argsort(runs[:, 0])]
+    ends = np.maximum.accumulate(runs[:, 1])
+    firsts = np.flatnonzero(np.append(True, runs[1:, 0] > ends[:-1]))
+    lasts = np.append(firsts[1:], len(runs)) - 1
+    return [Cells(np.stack([runs[firsts, 0], ends[lasts]], axis=1))]
 
 
 @lru_cache(maxsize=4096)

@@ -1,4 +1,4 @@
-"""Which cells of shared memory an operation touches. A cell is as wide as the narrowest access of the kernel."""
+"""Which cells of shared memory an operation touches. A cell is as wide as the narrowest write of the kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from warpwright.layout import tmem_cp_map, tmem_ld_map
 from warpwright.layout.tmem import COLUMNS, LANES
 from warpwright.types import of_name
-from warpwright.vgpu.checks.memory.accesses import Ids
+from warpwright.vgpu.checks.memory.accesses import Ids, Repeated
 from warpwright.vgpu.checks.memory.cells import Cells, cells_of, joined, span_of
 from warpwright.vgpu.checks.order.access_kinds import accesses_by_lane
 from warpwright.vgpu.checks.order.clocks import Lanes
@@ -32,10 +32,11 @@ from warpwright.vgpu.machine.fabric import ClusterFabric
 from warpwright.vgpu.program.operation import box_count
 from warpwright.vgpu.program.program import Inst
 
-__all__ = ["BARRIER_BYTES", "COPIES", "SCALED", "Footprints", "TensorCells"]
+__all__ = ["BARRIER_BYTES", "COPIES", "SCALED", "Footprints", "TensorCells", "TensorGroup"]
 
 LANES_A_CELL = 16  # of tensor memory: what its instructions take, they take 16 lanes at a time
 BARRIER_BYTES = 8
+_ADDRESS_BYTES = 4
 COPIES = "tensor copies"  # the pipeline of tcgen05.cp and tcgen05.shift
 SCALED = "block-scaled tensor"  # begins the names of pipelines of MMAs with block scales
 _WORD = 0xFFFF_FFFF
@@ -52,12 +53,23 @@ class TensorCells(NamedTuple):
     pipe: str
 
 
+class TensorGroup(NamedTuple):
+    """Operations of the tensor core that follow one another and are stored as one access; ``where`` they are: their
+    CTA, pipeline and lane; whether they begin a sum; the instruction of each and the cells that it reads."""
+
+    ops: list[Op]
+    where: tuple[int, str, int]
+    begins: bool
+    accesses: Repeated
+    reads: list[tuple[int, Cells]]
+
+
 class Footprints:
     """Footprints in one cluster's shared memory; cells count from the first CTA's first byte."""
 
     def __init__(self, cluster: ClusterFabric) -> None:
         self.cluster = cluster
-        self.cell = min([CHUNK, *map(_width, cluster.launch.insts)])
+        self.cell = _cell(cluster.launch.insts)
         self.shift = self.cell.bit_length() - 1
         self.stride = cluster.shared_stride
         self.shared_bytes = cluster.ranks * cluster.shared_stride
@@ -278,8 +290,17 @@ def _cells(descriptor: int, shape: Shape, limit: int, base: int, stride: int, ce
     return cells_of(np.concatenate([one + (base + cta) * stride // cell for cta in range(shape.ctas)]))
 
 
+def _cell(insts: list[Inst]) -> int:
+    """Returns the bytes of a cell of shared memory: the least that an instruction writes. A read of less than a cell
+    overlaps all that is written there; of the addresses that tcgen05.alloc writes, several may be in one cell."""
+    addresses = sum(inst.name == "tcgen05.alloc" for inst in insts) > 1
+    return min([_ADDRESS_BYTES if addresses else CHUNK, *map(_width, insts)])
+
+
 def _width(inst: Inst) -> int:
-    """Returns the bytes of a lane's access to shared memory, a vector as a whole; CHUNK for other instructions."""
+    """Returns the bytes that a lane writes to shared memory, a vector as a whole; CHUNK for other instructions."""
+    if inst.traits.access == "read":
+        return CHUNK
     if inst.traits.queue == "lane-copy":
         return inst.number("size", CHUNK)
     stores = inst.traits.queue == "copy" and inst.find("b") is not None
