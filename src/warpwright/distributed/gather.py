@@ -93,11 +93,11 @@ def gather_parts(multiply: Multiply, shared: Workspace, problem: Problem) -> Run
 
     def run(x: Tensor, weights: list[Tensor], outs: list[Tensor]) -> None:
         stream = shared.stream()
-        shared.start(shared.digest(problem), problem.ranks, stream, beside=True)
+        shared.start(shared.digest(problem), problem.ranks, stream)
+        shared.order(stream, shared.sends, 0)
         send_by_copies(shared, problem, x, problem.rows, 1, 1)
         for weight, out in zip(weights, outs, strict=True):
             multiply(x, weight, out[shared.rank])
-        shared.ready(stream)
         for source in others(shared):
             shared.wait(source, 1, stream)
         multiply_others(multiply, shared, problem, weights, outs)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -23,8 +24,10 @@ def replace_symm_mem() -> Callable[[], None]:
     A gather along K, and another reduction than a sum or an average, stay PyTorch's.
     """
     library = torch.library.Library("symm_mem", "IMPL")
-    library.impl("fused_all_gather_matmul", _gather, "CUDA", allow_override=True)
-    library.impl("fused_matmul_reduce_scatter", _scatter, "CUDA", allow_override=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
+        library.impl("fused_all_gather_matmul", _gather, "CUDA", allow_override=True)
+        library.impl("fused_matmul_reduce_scatter", _scatter, "CUDA", allow_override=True)
     restore: Callable[[], None] = library._destroy
     return restore
 
