@@ -14,6 +14,7 @@ from warpwright.errors import UsageError
 from warpwright.kernels.attention import Problem, reference
 from warpwright.ops.attention.varlen_backward import describe, gradients_varlen
 
+PLAIN = {"causal": False, "scale": None, "window": None}
 ANY = 1  # the lengths are those of the sequences
 
 
@@ -27,7 +28,8 @@ def arrays(problem: Problem, given: Packed) -> dict[str, Any]:
 
 def run(problem: Problem, values: dict[str, Any], launch: Any = ww.launch) -> Any:
     """Returns the gradients; results and the memory between the launches are NaN before."""
-    call = describe(values, problem.causal, problem.scale, problem.window, "h200")
+    options = {"causal": problem.causal, "scale": problem.scale, "window": problem.window, "device": "h200"}
+    call = describe(**values, **options)
     ((plan, memory),) = call.steps
     for array in (*call.result, *(memory[name] for name in plan.scratch)):
         array[...] = np.nan
@@ -85,10 +87,10 @@ def test_what_is_refused() -> None:
     given = pack_sequences(Problem(1, 2, 1, ANY, ANY, 64), [3, 4], [5, 6])
     values = arrays(Problem(1, 2, 1, ANY, ANY, 64), given)
     with pytest.raises(UsageError) as caught:
-        describe(values | {"lse": np.zeros((7, 2), np.float32)}, False, None, None, "h200")
+        describe(**values | {"lse": np.zeros((7, 2), np.float32)}, **PLAIN, device="h200")
     assert str(caught.value) == "attention: lse is 7 × 2 of float32; expected 2 × 7 of float32"
     with pytest.raises(UsageError) as caught:
-        describe(values, False, None, None, "rtx5090")
+        describe(**values, **PLAIN, device="rtx5090")
     assert str(caught.value) == (
         "attention: given gradients of packed sequences on rtx5090 (sm_120a); expected one of sm_90a, which have "
         "kernels for them: warpwright.ops.attention.backward.gradients for each sequence"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any
 
 from warpwright.arrays.device import DeviceArray, reach
@@ -74,17 +75,17 @@ def attention(
     """
     if scale is not None or window is not None:
         scale, window = arrays.plain_options(scale, window)
-    given = (q, k, v) if out is None else (q, k, v, out)
-    options = "attention", causal, scale, window, layout, device, return_lse, plan.read_setting()
-    changed = softcap is not None or sinks is not None or score_mod is not None or mask_mod is not None
-    bound = None if explain or changed else MEMO.get(given, options)
+    functions: dict[str, Any] = {"softcap": softcap, "sinks": sinks, "score_mod": score_mod, "mask_mod": mask_mod}
+    changes, captured = mods.memo_key(q, **functions)
+    given = (q, k, v, *captured) if out is None else (q, k, v, *captured, out)
+    options = "attention", causal, scale, window, layout, device, return_lse, plan.read_setting(), changes
+    bound = None if explain else MEMO.get(given, options)
     if bound is not None:
         result = bound(given)
         if result is not None:
             return result
     keywords: dict[str, Any] = {"causal": causal, "scale": scale, "window": window, "layout": layout, "device": device}
-    keywords |= {"softcap": softcap, "sinks": sinks, "score_mod": score_mod, "mask_mod": mask_mod}
-    call = describe(q, k, v, **keywords, out=out, return_lse=return_lse, explain=explain)
+    call = describe(q, k, v, **keywords, **functions, out=out, return_lse=return_lse, explain=explain)
     return call.run(given, options)
 
 
@@ -135,7 +136,7 @@ def describe(
     if chosen is not None:
         memory |= extra
         in_place = _prepare(call, chosen, library, {"q": q, "k": k, "v": v, "o": result}, views | memory, layout)
-        if in_place and changes is None and isinstance(inputs["q"], DeviceArray):
+        if in_place and isinstance(inputs["q"], DeviceArray):
             shape = arrays.result_shape(views["q"], layout)
             call.entry = functools.partial(_entry, call, library, tuple(given.values()), lse, shape)
     return call
@@ -187,8 +188,11 @@ def _entry(
     result: tuple[tuple[int, ...], Axes | None],
 ) -> BoundCall:
     """Returns the call bound to the GPU."""
-    ((chosen, values),), (shape, swap), q = call.steps, result, given[0]
-    layouts, makes = binding.layouts_of(values), len(given) == 3
+    (*lists, (chosen, values)), (shape, swap), q = call.steps, result, given[0]
+    ends = (*"qkvo", "lse", "workspace"), (["lists"] if lists else [])
+    own = [name for name in values if name not in chain(*ends)]
+    layouts, makes = binding.layouts_of({name: values[name] for name in (*ends[0], *own, *ends[1])}), len(given) == 3
+    bound = [binding.bind(each, layouts, call.device) for each, _ in (*lists, (chosen, values))]
     return BoundCall(
         pointer=library.pointer,
         stream=library.stream(q),
@@ -197,5 +201,10 @@ def _entry(
         nbytes=tuple(reach(layout) for _, layout in layouts[:4] if layout),
         new_lse=None if lse is None else library.maker(tuple(lse.shape), arrays.FLOAT32, q),
         workspace=arrays.workspace_address(library, q, call.device.name, chosen.words),
-        bound=binding.bind(chosen, layouts, call.device),
+        bound=bound[0] if not lists else _one_after_the_other(*bound),
+        allocator=library.allocator(arrays.WORD.itemsize * values["lists"].size, q) if lists else None,
     )
+
+
+def _one_after_the_other(first: binding.Bound, second: binding.Bound) -> binding.Bound:
+    return lambda values, stream: (*first(values, stream), *second(values, stream))
