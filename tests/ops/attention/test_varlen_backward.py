@@ -10,6 +10,7 @@ import pytest
 import warpwright as ww
 from tests.kernels.attention.backward_helpers import verify
 from tests.kernels.attention.varlen_helpers import Packed, pack_sequences
+from tests.samples import sampled
 from warpwright.errors import UsageError
 from warpwright.kernels.attention import Problem, reference
 from warpwright.ops.attention.varlen_backward import describe, gradients_varlen
@@ -58,13 +59,14 @@ def check(kernel: Any, grid: Any, args: Any, device: Any) -> None:
 LENGTHS = [1, 70, 0, 33, 140], [5, 150, 20, 0, 129]
 
 
-@pytest.mark.parametrize(
+@sampled(
     ("problem", "launch"),
     [
         (Problem(1, 2, 1, ANY, ANY, 64, causal=True), check),
         (Problem(1, 2, 2, ANY, ANY, 64, window=(30, 9), dtype=np.float16), ww.launch),
         (Problem(1, 2, 1, ANY, ANY, 104, scale=0.2), ww.launch),
     ],
+    every=3,
 )
 def test_agrees_with_float64(problem: Problem, launch: Any) -> None:
     given = pack_sequences(problem, *LENGTHS)
@@ -72,7 +74,7 @@ def test_agrees_with_float64(problem: Problem, launch: Any) -> None:
     verify_packed(problem, given, values["do"], run(problem, values, launch))
 
 
-@pytest.mark.parametrize("wrong", [[0, 1000, 40, 100], [-5, 30, 10**9, 2], [50, 60, 90, 2**31 - 1]])
+@sampled("wrong", [[0, 1000, 40, 100], [-5, 30, 10**9, 2], [50, 60, 90, 2**31 - 1]], every=3)
 def test_wrong_offsets_touch_no_other_memory(monkeypatch: pytest.MonkeyPatch, wrong: list[int]) -> None:
     """Offsets in GPU memory are not checked; the virtual GPU reports a box or a store beyond the arrays."""
     problem = Problem(1, 2, 1, ANY, ANY, 64, causal=True)

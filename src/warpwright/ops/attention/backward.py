@@ -76,16 +76,18 @@ def gradients(
     together.
     """
     scale, window = arrays.plain_options(scale, window)
-    functions: dict[str, Any] = {"softcap": softcap, "sinks": sinks, "score_mod": score_mod, "mask_mod": mask_mod}
-    changes, captured = of_user.memo_key(q, **functions)
-    given = (q, k, v, o, do, lse, *captured, *(() if dlse is None else (dlse,)))
-    options = "gradients", causal, scale, window, layout, device, changes
+    given = (q, k, v, o, do, lse) if dlse is None else (q, k, v, o, do, lse, dlse)
+    options: tuple[Any, ...] = "gradients", causal, scale, window, layout, device
+    if softcap is not None or sinks is not None or score_mod is not None or mask_mod is not None:
+        changes, captured = of_user.memo_key(q, softcap, sinks, score_mod, mask_mod)
+        given, options = (*given[:6], *captured, *given[6:]), (*options, changes)
     bound = MEMO.get(given, options)
     found: tuple[Array, ...] | None = None if bound is None else bound(given)
     if found is not None:
         return found
     keywords: dict[str, Any] = {"causal": causal, "scale": scale, "window": window, "layout": layout, "device": device}
-    call = describe(q, k, v, o, lse, do, dlse=dlse, **keywords, **functions)
+    keywords |= {"softcap": softcap, "sinks": sinks, "score_mod": score_mod, "mask_mod": mask_mod}
+    call = describe(q, k, v, o, lse, do, dlse=dlse, **keywords)
     results: tuple[Array, ...] = call.run(given, options)
     return results
 

@@ -75,18 +75,12 @@ def given_mods(
 
 
 def memo_key(
-    q: Any,
-    *,
-    softcap: float | None,
-    sinks: Any,
-    score_mod: Callable[..., Any] | None,
-    mask_mod: Callable[..., Any] | None,
-) -> tuple[Mods | None, tuple[Any, ...]]:
-    """Returns what the arguments change apart from their arrays, None if nothing, and the arrays: captured ones, then
-    sinks. Raises UsageError as `given_mods`, but checks no sinks: the memo compares them with those of an earlier call.
+    q: Any, softcap: Any, sinks: Any, score_mod: Callable[..., Any] | None, mask_mod: Callable[..., Any] | None
+) -> tuple[Mods, tuple[Any, ...]]:
+    """Returns what the arguments change apart from their arrays, and the arrays: captured ones, then sinks.
+
+    Raises UsageError as `given_mods`, but checks no sinks: the memo compares them with those of an earlier call.
     """
-    if softcap is None and sinks is None and score_mod is None and mask_mod is None:
-        return None, ()
     library = library_of(q)
     if library is None:
         return NO_MODS, ()
