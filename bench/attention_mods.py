@@ -1,12 +1,18 @@
 """Attention with functions of the user on a real Hopper GPU against compiled ``flex_attention``.
 
-``python bench/attention_mods.py``: forward, 2 × 16 heads of 8192 queries and keys, head dimension 128, random normal
-bfloat16; causal, ALiBi, a soft cap, a sliding window of 1024 and documents of 1500, each as `score_mod` or `mask_mod`
-of both libraries. The peer is compiled afresh for each case, with its block mask; ``plain`` is `ww.attention` without
-functions on the same arrays. CUDA events time each launch after 256 MB have been written to L2; every round runs each
-kernel once in random order, and the medians are compared. ``lists us`` is the time of the launch that writes the lists
-of key blocks, as ``create_block_mask`` does for the peer; neither is part of a ratio. One head of each result is
-compared with float64.
+``python bench/attention_mods.py``: forward, backward and packed, or those of them that ``--parts`` names;
+``python bench/attention_mods.py --parts backward,packed`` leaves the forward part out.
+
+2 × 16 heads of 8192 queries and keys, head dimension 128, random normal bfloat16; causal, ALiBi, a soft cap, a sliding
+window of 1024 and documents of 1500, each as `score_mod` or `mask_mod` of both libraries. The peer is compiled afresh
+for each case, with its block mask; ``plain`` is `ww.attention` or its gradients without functions on the same arrays.
+CUDA events time each run after 256 MB have been written to L2; every round runs each once in random order, and the
+medians are compared. TFLOPS count two GEMMs over the visible pairs of query and key, five for gradients. ``lists us``
+is the time of the launch that writes the lists of blocks, as ``create_block_mask`` does for the peer; neither is part
+of a ratio. All other launches are. One head of each result is compared with float64: a row is verified if the largest
+error of ours is within a bound, and for gradients if the mean error of each is at most 1.05 of the peer's.
+
+Packed: gradients of sequences of equal lengths, packed, beside the dense gradients of the same values.
 """
 
 from __future__ import annotations
@@ -20,16 +26,22 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch._functorch.config as functorch
 from attention import table
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import warpwright as ww
 from warpwright import cuda
 from warpwright.lang import f32
+from warpwright.ops.attention.backward import gradients
+from warpwright.ops.attention.varlen_backward import gradients_varlen
 from warpwright.ops.binding import bind, layouts_of, start, values_of
 
-SHAPE, WINDOW, DOCUMENT, CAP = (2, 16, 8192, 128), 1024, 1500, 30.0
+SHAPE, HEAD, WINDOW, DOCUMENT, CAP = (2, 16, 8192, 128), (1, 3), 1024, 1500, 30.0
 TOLERANCE = 1e-2
+OF_PEER = 1.05  # of the peer's mean error; both round P, dS and the result to bfloat16
+PRODUCTS = 5 / 2  # GEMMs of the gradients, over those of the forward pass
+PACKED = ((2, 8192), (8, 2048), (16, 1024))  # sequences and their length
 BROKEN = 100.0  # TFLOPS below which a measurement of the peer is no measurement
 Function = Callable[..., Any] | None
 
@@ -74,28 +86,53 @@ def cases() -> dict[str, Case]:
     }
 
 
-def bind_steps(given: list[Any], out: Any, options: dict[str, Any]) -> list[Callable[[], Any]]:
-    """Returns functions that only start the launches of `ww.attention`: the lists, if any, and attention."""
-    call, stream = ww.launches(ww.attention, *given, out=out, **options), torch.cuda.current_stream().cuda_stream
+def bind_launches(call: Any) -> list[Callable[[], Any]]:
+    """Returns functions that only start the launches of an operator: one function for each step."""
+    stream = torch.cuda.current_stream().cuda_stream
     bound = [bind(plan, layouts_of(values), call.device)(values_of(values), stream) for plan, values in call.steps]
-    keep = call  # its arrays
-    return [partial(_start, each, keep) for each in bound]
+    return [partial(_start, each, call) for each in bound]
+
+
+def bind_gradients(call: Any, with_lists: bool) -> list[Callable[[], Any]]:
+    """Returns functions that only start the launches of gradients: the lists, if any, and all others. The results and
+    the memory between the launches are NaN before."""
+    ((plan, values),), stream = call.steps, torch.cuda.current_stream().cuda_stream
+    for each in call.result:
+        each.fill_(math.nan)
+    launches = bind(plan, layouts_of(values), call.device)(values_of(values), stream)
+    parts = [launches[:1], launches[1:]] if with_lists else [launches]
+    return [partial(_start, each, call) for each in parts]
 
 
 def _start(launches: Any, _: Any) -> None:
+    """Start ``launches``; the second argument keeps their arrays."""
     start(launches)
 
 
-def exact(case: Case, given: list[Any], batch: int, head: int) -> Any:
-    """Returns one head in float64."""
-    q, k, v = (x[batch, head].double() for x in given)
-    rows, keys = (torch.arange(SHAPE[2], device="cuda") for _ in range(2))
-    at = torch.tensor(batch), torch.tensor(head), rows[:, None], keys[None]
-    at = tuple(x.cuda() for x in at)
-    scores = q @ k.T / math.sqrt(SHAPE[3])
+def exact(case: Case, given: list[Any], batch: int, head: int) -> list[Any]:
+    """Returns one head of the result in float64, and of its gradients by q, k and v if dO is given too."""
+    q, k, v, *do = (x[batch, head].detach().double() for x in given)
+    leaves = [x.requires_grad_(bool(do)) for x in (q, k, v)]
+    rows, keys = (torch.arange(x.shape[0], device="cuda") for x in (q, k))
+    at = torch.tensor(batch).cuda(), torch.tensor(head).cuda(), rows[:, None], keys[None]
+    scores = q @ k.T / math.sqrt(q.shape[1])
     scores = case.score(scores, *at) if case.score else scores
     scores = torch.where(case.mask(*at), scores, -math.inf) if case.mask else scores
-    return torch.softmax(scores, -1) @ v
+    o = torch.softmax(scores, -1) @ v
+    return [o.detach(), *(torch.autograd.grad(o, leaves, do) if do else ())]
+
+
+def visible(case: Case) -> int:
+    """Returns the number of visible pairs of query and key of one head."""
+    rows, keys = torch.arange(SHAPE[2], device="cuda")[:, None], torch.arange(SHAPE[2], device="cuda")[None]
+    return int(case.mask(0, 0, rows, keys).sum()) if case.mask else SHAPE[2] ** 2
+
+
+def row_of(name: str, times: dict[str, float], tera: float) -> dict[str, Any]:
+    row: dict[str, Any] = {"case": name}
+    row |= {who: round(tera / times[who], 1) for who in ("ours", "flex")}
+    row |= {"ratio": round(times["flex"] / times["ours"], 3), "us": round(times["ours"] * 1e6, 1)}
+    return row | {"plain causal us": round(times["plain"] * 1e6, 1), "lists us": round(times["lists"] * 1e6, 1)}
 
 
 def measure(name: str, case: Case, rounds: int) -> dict[str, Any]:
@@ -103,40 +140,108 @@ def measure(name: str, case: Case, rounds: int) -> dict[str, Any]:
     torch._dynamo.reset()
     given = [torch.randn(SHAPE, device="cuda").bfloat16() for _ in range(3)]
     out, plain = (torch.full(SHAPE, math.nan, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    *lists, ours = bind_steps(given, out, case.ours)
-    (dense,) = bind_steps(given, plain, {"causal": True})
-    blocks = create_block_mask(case.mask, None, None, SHAPE[2], SHAPE[2]) if case.mask else None
-    flex = torch.compile(flex_attention)
-    peer = partial(flex, *given, score_mod=case.score, block_mask=blocks)
-    for each in (*lists, ours, dense):
+    lists, ours = bind_launches(ww.launches(ww.attention, *given, out=out, **case.ours))
+    (dense,) = bind_launches(ww.launches(ww.attention, *given, out=plain, causal=True))
+    blocks = create_block_mask(case.mask, None, None, SHAPE[2], SHAPE[2])
+    peer = partial(torch.compile(flex_attention), *given, score_mod=case.score, block_mask=blocks)
+    for each in (lists, ours, dense):
         each()
-    wanted, theirs = exact(case, given, 1, 3), peer()
-    off = [float((x[1, 3].double() - wanted).abs().max()) for x in (out, theirs)]
+    (wanted,), theirs = exact(case, given, *HEAD), peer()
+    off = [float((x[HEAD].double() - wanted).abs().max()) for x in (out, theirs)]
     written = bool(torch.isfinite(out).all())
-    runs = {"ours": ours, "flex": peer, "plain": dense} | ({"lists": lists[0]} if lists else {})
-    times = cuda.medians(runs, rounds=rounds)
-    rows, keys = torch.arange(SHAPE[2], device="cuda")[:, None], torch.arange(SHAPE[2], device="cuda")[None]
-    pairs = int(case.mask(0, 0, rows, keys).sum()) if case.mask else SHAPE[2] ** 2
-    tera = 4e-12 * SHAPE[0] * SHAPE[1] * SHAPE[3] * pairs
-    row: dict[str, Any] = {"case": name}
-    row |= {who: round(tera / times[who], 1) for who in ("ours", "flex")}
-    row |= {"ratio": round(times["flex"] / times["ours"], 3), "us": round(times["ours"] * 1e6, 1)}
-    row |= {"plain causal us": round(times["plain"] * 1e6, 1), "lists us": round(times.get("lists", 0.0) * 1e6, 1)}
+    times = cuda.medians({"ours": ours, "flex": peer, "plain": dense, "lists": lists}, rounds=rounds)
+    row = row_of(name, times, 4e-12 * SHAPE[0] * SHAPE[1] * SHAPE[3] * visible(case))
     row |= {"error": float(f"{off[0]:.2e}"), "its error": float(f"{off[1]:.2e}")}
     row["verified"] = written and off[0] <= TOLERANCE and row["flex"] >= BROKEN
     return row
 
 
+def mean_errors(found: Any, wanted: list[Any]) -> list[float]:
+    """Returns the mean error of each gradient of one head. NaN propagates."""
+    return [float((x.double() - each).abs().mean()) for x, each in zip(found, wanted, strict=True)]
+
+
+def measure_backward(name: str, case: Case, rounds: int) -> dict[str, Any]:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    q, k, v, do = (torch.randn(SHAPE, device="cuda").bfloat16() for _ in range(4))
+    o, lse = ww.attention(q, k, v, return_lse=True, **case.ours)
+    call = ww.launches(gradients, q, k, v, o, lse, do, **case.ours)
+    lists, ours = bind_gradients(call, True)
+    of_causal = ww.attention(q, k, v, return_lse=True, causal=True)
+    (dense,) = bind_gradients(ww.launches(gradients, q, k, v, *of_causal, do, causal=True), False)
+    blocks = create_block_mask(case.mask, None, None, SHAPE[2], SHAPE[2])
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    theirs = torch.compile(flex_attention)(*leaves, score_mod=case.score, block_mask=blocks)
+    peer = partial(torch.autograd.grad, theirs, leaves, do, retain_graph=True)
+    for each in (lists, ours):
+        each()
+    _, *wanted = exact(case, [q, k, v, do], *HEAD)
+    off = [mean_errors([x[HEAD] for x in found], wanted) for found in (call.result, peer())]
+    written = all(bool(torch.isfinite(x).all()) for x in call.result)
+    times = cuda.medians({"ours": ours, "flex": peer, "plain": dense, "lists": lists}, rounds=rounds)
+    row = row_of(name, times, PRODUCTS * 4e-12 * SHAPE[0] * SHAPE[1] * SHAPE[3] * visible(case))
+    ratios = [ours / its for ours, its in zip(*off, strict=True)]
+    row |= {f"error {each}": round(ratio, 3) for each, ratio in zip(("dq", "dk", "dv"), ratios, strict=True)}
+    row["verified"] = written and all(ratio <= OF_PEER for ratio in ratios) and row["flex"] >= BROKEN
+    return row
+
+
+def measure_packed(sequences: int, length: int, causal: bool, rounds: int) -> dict[str, Any]:
+    """Measures packed gradients beside dense ones, which read and write arrays of their own."""
+    torch.manual_seed(0)
+    shape = sequences, length, SHAPE[1], SHAPE[3]
+    q, k, v, do = (torch.randn(shape, device="cuda").bfloat16() for _ in range(4))
+    apart = [x.transpose(1, 2).contiguous() for x in (q, k, v)]
+    of_dense = ww.attention(*apart, causal=causal, return_lse=True)
+    of_apart = do.transpose(1, 2).contiguous()
+    (dense,) = bind_gradients(ww.launches(gradients, *apart, *of_dense, of_apart, causal=causal), False)
+    rows = [x.flatten(0, 1) for x in (q, k, v)]
+    starts = torch.arange(0, sequences * length + 1, length, device="cuda", dtype=torch.int32)
+    of_packed = ww.attention_varlen(*rows, starts, starts, causal=causal, return_lse=True)
+    inputs = (*rows, *of_packed, do.flatten(0, 1), starts, starts)
+    call = ww.launches(gradients_varlen, *inputs, causal=causal)
+    (packed,) = bind_gradients(call, False)
+    packed()
+    mask = (lambda b, h, q, k: k <= q) if causal else None
+    _, *wanted = exact(Case({}, None, mask), [*apart, of_apart], sequences - 1, HEAD[1])
+    found = [x.view(shape)[-1, :, HEAD[1]] for x in call.result]
+    off = [e / float(x.abs().mean()) for e, x in zip(mean_errors(found, wanted), wanted, strict=True)]
+    times = cuda.medians({"packed": packed, "dense": dense}, rounds=rounds)
+    row: dict[str, Any] = {"sequences": sequences, "length": length, "causal": causal}
+    row |= {f"{who} us": round(times[who] * 1e6, 1) for who in times}
+    row |= {"ratio": round(times["dense"] / times["packed"], 3), "relative error": float(f"{max(off):.2e}")}
+    written = all(bool(torch.isfinite(x).all()) for x in call.result)
+    row["verified"] = written and all(each <= TOLERANCE for each in off)
+    return row
+
+
+def rows_of(part: str, rounds: int) -> list[dict[str, Any]]:
+    if part == "packed":
+        return [measure_packed(*each, causal, rounds) for each in PACKED for causal in (False, True)]
+    one = {"forward": measure, "backward": measure_backward}[part]
+    return [one(name, case, rounds) for name, case in cases().items()]
+
+
+def show(part: str, rows: list[dict[str, Any]]) -> None:
+    mean = math.exp(sum(math.log(row["ratio"]) for row in rows) / len(rows))
+    over = "dense / packed time" if part == "packed" else "ours / flex_attention"
+    least = min(row["ratio"] for row in rows)
+    print(f"{part}\n{table(rows)}\n\n{over}: geometric mean {mean:.3f}, least {least:.3f}\n", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=30, help="launches of each kernel")
+    parser.add_argument("--rounds", type=int, default=30, help="runs of each")
+    parser.add_argument("--parts", default="forward,backward,packed")
     options = parser.parse_args()
-    rows = [measure(name, case, options.rounds) for name, case in cases().items()]
-    mean = math.exp(sum(math.log(row["ratio"]) for row in rows) / len(rows))
-    least = min(row["ratio"] for row in rows)
+    functorch.donated_buffer = False  # the peer's gradients are computed again and again
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; TFLOPS, medians of {options.rounds}\n")
-    print(f"{table(rows)}\n\nours / flex_attention: geometric mean {mean:.3f}, least {least:.3f}")
-    unverified = [row["case"] for row in rows if not row["verified"]]
+    unverified = []
+    for part in options.parts.split(","):
+        rows = rows_of(part, options.rounds)
+        show(part, rows)
+        unverified += [f"{part} {list(row.values())[:3]}" for row in rows if not row["verified"]]
     if unverified:
         sys.exit(f"not verified: {', '.join(unverified)}")
 

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
 
 import warpwright as ww
+from tests.samples import sampled
 from warpwright.errors import UsageError
 from warpwright.interop.torch import AttentionMods, attention_modified
 from warpwright.lang import f32
@@ -91,7 +92,7 @@ def exact_loss(slopes: Any, q: Any, k: Any, v: Any, sinks: Any) -> Any:
     return (out**2).sum() + torch.logsumexp(scores, -1).sum()
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@sampled("compiled", [False, True], keep=[True])
 def test_gradients_are_torchs_own(compiled: bool) -> None:
     slopes = torch.tensor([0.5, 0.25])
     given = [x.requires_grad_() for x in (*inputs(), SINKS.clone())]

@@ -55,8 +55,8 @@ class Gpu:
     def note_problems(self, choose: Any) -> Any:
         """Returns ``choose`` with a record of the problem of each plan."""
 
-        def choose_and_note(problem: Any, *more: Any) -> Any:
-            plan = choose(problem, *more)
+        def choose_and_note(problem: Any, *more: Any, **options: Any) -> Any:
+            plan = choose(problem, *more, **options)
             self.problems[plan] = problem
             return plan
 
@@ -274,8 +274,10 @@ def test_packed_sequences_again(gpu, long_way) -> None:
     assert long_way == [packed_operator]
     with pytest.raises(UsageError, match="attention: cu_seqlens_k is int64; expected int32"):
         packed_operator(q, k, v, cu, cu.long(), True)
-    with pytest.raises(UsageError, match="attention: q requires gradients, which packed sequences do not have"):
-        packed_operator(q.requires_grad_(), k, v, cu, cu, True)
+    wide = [torch.zeros(20, 2, 136, dtype=torch.bfloat16, requires_grad=number == 0) for number in range(3)]
+    with pytest.raises(UsageError, match="attention: q requires gradients, for which packed sequences have kernels"):
+        packed_operator(*wide, cu, cu, True)
+    q.requires_grad_()
     with torch.no_grad():
         assert torch.equal(packed_operator(q, k, v, cu, cu, True)[0], out)
 

@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
 
+from tests.samples import sampled
 from warpwright.errors import UsageError
 from warpwright.interop.torch import attention, attention_varlen
 
@@ -44,7 +45,7 @@ def test_it_compiles_to_one_graph() -> None:
     assert torch.equal(found, model(*arrays))
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@sampled("compiled", [False, True], keep=[True])
 def test_gradients_are_those_of_each_sequence(compiled: bool) -> None:
     q, k, v, *cu = inputs()
     given = [x.requires_grad_() for x in (q, k, v)]

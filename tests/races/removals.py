@@ -357,7 +357,8 @@ def packed_backward(number: int, change: Change | None = None) -> Watched:
     rows = np.zeros((2, len(given.q)), np.float32)
     arrays = {"q": given.q, "k": given.k, "v": given.v, "o": given.q, "do": given.q, "lse": rows, "dlse": rows}
     starts = {"cu_seqlens_q": given.cu_q, "cu_seqlens_k": given.cu_k}
-    call = describe_packed(arrays | starts, True, None, None, watched.device)
+    options = {"causal": True, "scale": None, "window": None, "device": watched.device}
+    call = describe_packed(**arrays, **starts, **options)
     for index, found in zip(range(number + 1), call, strict=False):
         launch(found.kernel, found.grid, args=found.args, device=watched if index == number else watched.device)
     return watched

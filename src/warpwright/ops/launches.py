@@ -18,13 +18,15 @@ OPERATORS = {
     "attention": "warpwright.ops.attention.forward",
     "attention_varlen": "warpwright.ops.attention.varlen",
     "gradients": "warpwright.ops.attention.backward",
+    "gradients_varlen": "warpwright.ops.attention.varlen_backward",
 }
 
 
 def launches(operator: Callable[..., Any], *args: Any, **options: Any) -> Call:
     """Returns the launches that ``operator(*args, **options)`` makes, and starts none of them.
 
-    ``operator`` is `matmul`, `attention`, `attention_varlen` or `warpwright.ops.attention.backward.gradients`.
+    ``operator`` is `matmul`, `attention`, `attention_varlen`, `warpwright.ops.attention.backward.gradients` or
+    `warpwright.ops.attention.varlen_backward.gradients_varlen`.
 
         call = ww.launches(ww.matmul, a, b, device="h200")
         for x in call:

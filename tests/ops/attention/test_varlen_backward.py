@@ -10,10 +10,12 @@ import pytest
 import warpwright as ww
 from tests.kernels.attention.backward_helpers import verify
 from tests.kernels.attention.varlen_helpers import Packed, pack_sequences
+from tests.samples import sampled
 from warpwright.errors import UsageError
 from warpwright.kernels.attention import Problem, reference
 from warpwright.ops.attention.varlen_backward import describe, gradients_varlen
 
+PLAIN = {"causal": False, "scale": None, "window": None}
 ANY = 1  # the lengths are those of the sequences
 
 
@@ -27,7 +29,8 @@ def arrays(problem: Problem, given: Packed) -> dict[str, Any]:
 
 def run(problem: Problem, values: dict[str, Any], launch: Any = ww.launch) -> Any:
     """Returns the gradients; results and the memory between the launches are NaN before."""
-    call = describe(values, problem.causal, problem.scale, problem.window, "h200")
+    options = {"causal": problem.causal, "scale": problem.scale, "window": problem.window, "device": "h200"}
+    call = describe(**values, **options)
     ((plan, memory),) = call.steps
     for array in (*call.result, *(memory[name] for name in plan.scratch)):
         array[...] = np.nan
@@ -56,13 +59,14 @@ def check(kernel: Any, grid: Any, args: Any, device: Any) -> None:
 LENGTHS = [1, 70, 0, 33, 140], [5, 150, 20, 0, 129]
 
 
-@pytest.mark.parametrize(
+@sampled(
     ("problem", "launch"),
     [
         (Problem(1, 2, 1, ANY, ANY, 64, causal=True), check),
         (Problem(1, 2, 2, ANY, ANY, 64, window=(30, 9), dtype=np.float16), ww.launch),
         (Problem(1, 2, 1, ANY, ANY, 104, scale=0.2), ww.launch),
     ],
+    every=3,
 )
 def test_agrees_with_float64(problem: Problem, launch: Any) -> None:
     given = pack_sequences(problem, *LENGTHS)
@@ -70,7 +74,7 @@ def test_agrees_with_float64(problem: Problem, launch: Any) -> None:
     verify_packed(problem, given, values["do"], run(problem, values, launch))
 
 
-@pytest.mark.parametrize("wrong", [[0, 1000, 40, 100], [-5, 30, 10**9, 2], [50, 60, 90, 2**31 - 1]])
+@sampled("wrong", [[0, 1000, 40, 100], [-5, 30, 10**9, 2], [50, 60, 90, 2**31 - 1]], every=3)
 def test_wrong_offsets_touch_no_other_memory(monkeypatch: pytest.MonkeyPatch, wrong: list[int]) -> None:
     """Offsets in GPU memory are not checked; the virtual GPU reports a box or a store beyond the arrays."""
     problem = Problem(1, 2, 1, ANY, ANY, 64, causal=True)
@@ -85,10 +89,10 @@ def test_what_is_refused() -> None:
     given = pack_sequences(Problem(1, 2, 1, ANY, ANY, 64), [3, 4], [5, 6])
     values = arrays(Problem(1, 2, 1, ANY, ANY, 64), given)
     with pytest.raises(UsageError) as caught:
-        describe(values | {"lse": np.zeros((7, 2), np.float32)}, False, None, None, "h200")
+        describe(**values | {"lse": np.zeros((7, 2), np.float32)}, **PLAIN, device="h200")
     assert str(caught.value) == "attention: lse is 7 × 2 of float32; expected 2 × 7 of float32"
     with pytest.raises(UsageError) as caught:
-        describe(values, False, None, None, "rtx5090")
+        describe(**values, **PLAIN, device="rtx5090")
     assert str(caught.value) == (
         "attention: given gradients of packed sequences on rtx5090 (sm_120a); expected one of sm_90a, which have "
         "kernels for them: warpwright.ops.attention.backward.gradients for each sequence"

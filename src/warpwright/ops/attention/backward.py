@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from itertools import accumulate
-from math import prod
 from typing import Any
 
 from warpwright import types
@@ -24,7 +22,7 @@ from warpwright.kernels.attention.sm120 import backward_plan as sm120_plan
 from warpwright.ops import binding
 from warpwright.ops.attention import arrays
 from warpwright.ops.attention import mods as of_user
-from warpwright.ops.attention.bound_call import BoundGradients
+from warpwright.ops.attention.bound_call import bind_gradients
 from warpwright.ops.memo import MEMO
 from warpwright.targets import kernels_of
 
@@ -32,10 +30,8 @@ __all__ = ["ANY_ORDER", "GREATEST_HEAD", "OWN", "choose", "describe", "gradients
 
 HALVES, STATS = ("q", "k", "v", "o", "do"), ("lse", "dlse")
 RESULTS = ("dq", "dk", "dv")
-ALIGNED = 512  # bytes, as allocators align an array
 OTHERWISE = "torch's own scaled_dot_product_attention has gradients elsewhere"
 Array = Any
-Axes = tuple[int, int]
 
 # Targets with kernels for gradients: their plan, and the kernels of a configuration and bounds.
 OWN: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
@@ -79,17 +75,19 @@ def gradients(
     Raises UsageError for a head dimension above 128, a GPU without a kernel for this, and arrays that do not fit
     together.
     """
-    given = (q, k, v, o, do, lse) if dlse is None else (q, k, v, o, do, lse, dlse)
     scale, window = arrays.plain_options(scale, window)
-    options = "gradients", causal, scale, window, layout, device
-    functions: dict[str, Any] = {"softcap": softcap, "sinks": sinks, "score_mod": score_mod, "mask_mod": mask_mod}
-    changed = any(each is not None for each in functions.values())
-    bound = None if changed else MEMO.get(given, options)
+    given = (q, k, v, o, do, lse) if dlse is None else (q, k, v, o, do, lse, dlse)
+    options: tuple[Any, ...] = "gradients", causal, scale, window, layout, device
+    if softcap is not None or sinks is not None or score_mod is not None or mask_mod is not None:
+        changes, captured = of_user.memo_key(q, softcap, sinks, score_mod, mask_mod)
+        given, options = (*given[:6], *captured, *given[6:]), (*options, changes)
+    bound = MEMO.get(given, options)
     found: tuple[Array, ...] | None = None if bound is None else bound(given)
     if found is not None:
         return found
     keywords: dict[str, Any] = {"causal": causal, "scale": scale, "window": window, "layout": layout, "device": device}
-    call = describe(q, k, v, o, lse, do, dlse=dlse, **keywords, **functions)
+    keywords |= {"softcap": softcap, "sinks": sinks, "score_mod": score_mod, "mask_mod": mask_mod}
+    call = describe(q, k, v, o, lse, do, dlse=dlse, **keywords)
     results: tuple[Array, ...] = call.run(given, options)
     return results
 
@@ -131,9 +129,9 @@ def describe(
     call = binding.Call(target, library, tuple(results))
     chosen = choose(problem, target.spec.arch, mods=NO_MODS if changes is None else changes.mods)
     in_place = _prepare(call, chosen, library, given, layout, {} if changes is None else changes.arrays)
-    if in_place and changes is None and isinstance(views["q"], DeviceArray):
-        swaps = [arrays.result_shape(memory[name], layout) for name in "qkv"]
-        call.entry = functools.partial(_entry, call, library, q, swaps)
+    if in_place and isinstance(views["q"], DeviceArray):
+        in_memory = [arrays.result_shape(memory[name], layout) for name in "qkv"]
+        call.entry = functools.partial(bind_gradients, call, library, q, in_memory, dlse is not None)
     return call
 
 
@@ -216,21 +214,3 @@ def _prepare(
 
 def _dense(view: View) -> bool:
     return tuple(view.strides) == dense_strides(view.shape, view.itemsize)
-
-
-def _entry(
-    call: binding.Call, library: Library, like: Array, shapes: list[tuple[tuple[int, ...], Axes | None]]
-) -> BoundGradients:
-    """Returns the call bound to the GPU; one block of memory holds all arrays between the launches."""
-    ((chosen, values),) = call.steps
-    sizes = (-(-arrays.FLOAT32.itemsize * prod(shape) // ALIGNED) * ALIGNED for shape in chosen.scratch.values())
-    ends = list(accumulate(sizes, initial=0))
-    return BoundGradients(
-        pointer=library.pointer,
-        stream=library.stream(like),
-        makers=tuple(library.maker(shape, values["q"].dtype, like) for shape, _ in shapes),
-        swaps=tuple(swap for _, swap in shapes),
-        allocator=library.allocator(ends[-1], like),
-        offsets=tuple(ends[:-1]),
-        bound=binding.bind(chosen, binding.layouts_of(values), call.device),
-    )

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
 from typing import Any
 
-from warpwright.ops.binding import MAP_BYTES, TOGETHER, Bound, launches_at
+from warpwright.arrays.libraries import Library
+from warpwright.ops import binding
+from warpwright.ops.attention.arrays import FLOAT32
+from warpwright.ops.binding import MAP_BYTES, TOGETHER, Bound, Call, launches_at, layouts_of
 
-__all__ = ["BoundCall", "BoundGradients"]
+__all__ = ["BoundCall", "BoundGradients", "bind_gradients"]
 
+ALIGNED = 512  # bytes, as allocators align an array
 Array = Any
+Shape = tuple[int, ...]
 Axes = tuple[int, int] | None
 MAPPED = 5  # q, k, v, o and do come first and are read through tensor maps
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BoundCall:
-    """Attention, plain or packed, whose arrays are all used in place.
+    """Attention, plain, modified or packed, whose arrays are all used in place.
 
-    The arrays are q, k, v, for packed sequences both arrays of first rows, and ``out`` where ``new_result`` is None;
-    else ``new_result`` makes the result, whose axes ``swap`` are then exchanged. ``nbytes`` are the spans of Q, K, V
-    and O. ``pointer`` and ``stream`` are the library's; ``new_lse`` makes the log-sum-exp, if it is returned.
-    ``workspace`` returns the address of the workspace on a stream, 0 for none. ``bound`` takes the addresses of Q, K,
-    V, O, log-sum-exp, workspace and first rows.
+    The arrays are q, k, v, those that this attention alone has (first rows, or captured arrays and sinks), and ``out``
+    where ``new_result`` is None; else ``new_result`` makes the result, whose axes ``swap`` are then exchanged.
+    ``nbytes`` are the spans of Q, K, V and O. ``pointer`` and ``stream`` are the library's; ``new_lse`` makes the
+    log-sum-exp, if it is returned. ``workspace`` returns the address of the workspace on a stream, 0 for none.
+    ``bound`` takes the addresses of Q, K, V, O, log-sum-exp, workspace and the other arrays, and last that of the lists
+    of key blocks, which ``allocator`` allocates and frees, if a mask function needs them.
     """
 
     pointer: Callable[[Array], int]
@@ -34,6 +42,7 @@ class BoundCall:
     new_lse: Callable[[], Array] | None
     workspace: Callable[[int], int]
     bound: Bound
+    allocator: tuple[Callable[[int], int], Callable[[int], Any]] | None = None
 
     def __call__(self, arrays: Sequence[Array]) -> Array | None:
         """Start the launches and return the result; None if an address is misaligned or ``out`` overlaps an input."""
@@ -51,11 +60,26 @@ class BoundCall:
         lse = None if self.new_lse is None else self.new_lse()
         at_lse = 0 if lse is None else pointer(lse)
         values = at_q, at_k, at_v, at_out, at_lse, self.workspace(stream), *more
+        if self.allocator is None:
+            self._start(values, stream)
+        else:
+            self._start_with_lists(values, stream, *self.allocator)
+        result = out if self.swap is None else out.swapaxes(*self.swap)
+        return result if lse is None else (result, lse)
+
+    def _start(self, values: tuple[int, ...], stream: int) -> None:
         with TOGETHER:
             for launch in launches_at(self.bound, values, stream):
                 launch()
-        result = out if self.swap is None else out.swapaxes(*self.swap)
-        return result if lse is None else (result, lse)
+
+    def _start_with_lists(
+        self, values: tuple[int, ...], stream: int, allocate: Callable[[int], int], free: Callable[[int], Any]
+    ) -> None:
+        lists = allocate(stream)
+        try:
+            self._start((*values, lists), stream)
+        finally:
+            free(lists)  # later launches of the stream may reuse the memory
 
     def _disjoint(self, out: int, q: int, k: int, v: int) -> bool:
         """Returns whether O shares no memory with the inputs."""
@@ -66,37 +90,64 @@ class BoundCall:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BoundGradients:
-    """Gradients of attention whose arrays are all used in place.
+    """Gradients of attention, plain or packed, whose arrays are all used in place.
 
-    The arrays are q, k, v, o, do, lse and, where there is one, dlse. ``makers`` make the gradients, whose axes
-    ``swaps`` are then exchanged; ``allocator`` allocates and frees the memory between the launches, where each array
-    begins at one of ``offsets``. ``bound`` takes the addresses of q, k, v, o, do, the gradients, lse, dlse and that
-    memory.
+    The arrays are q, k, v, o, do, lse, those that this attention alone has (first rows, or captured arrays and sinks),
+    and last dlse if ``with_dlse``. ``makers`` make the gradients, whose axes ``swaps`` are then exchanged;
+    ``allocator`` allocates and frees the memory between the launches, where each array begins at one of ``offsets``.
+    ``bound`` takes the addresses of q, k, v, o, do, the gradients, lse, dlse, that memory and the other arrays.
     """
 
     pointer: Callable[[Array], int]
     stream: Callable[[], int]
     makers: tuple[Callable[[], Array], ...]
     swaps: tuple[Axes, ...]
+    with_dlse: bool
     allocator: tuple[Callable[[int], int], Callable[[int], Any]]
     offsets: tuple[int, ...]
     bound: Bound
 
-    def __call__(self, arrays: Sequence[Array]) -> tuple[Array, Array, Array] | None:
+    def __call__(self, arrays: Sequence[Array]) -> tuple[Array, ...] | None:
         """Start the launches and return the gradients; None if an address is misaligned."""
         pointer, stream = self.pointer, self.stream()
         inputs = [pointer(array) for array in arrays]
         if any(address % MAP_BYTES for address in inputs[:MAPPED]):
             return None
+        dlse = inputs.pop() if self.with_dlse else 0
         results, (allocate, free) = [make() for make in self.makers], self.allocator
         base = allocate(stream)
         try:
-            rows = inputs[MAPPED:] if len(inputs) > MAPPED + 1 else (inputs[-1], 0)
             memory = [base + offset for offset in self.offsets]
-            values = (*inputs[:MAPPED], *map(pointer, results), *rows, *memory)
-            for launch in launches_at(self.bound, values, stream):
-                launch()
+            rows, more = (inputs[MAPPED], dlse), inputs[MAPPED + 1 :]
+            values = (*inputs[:MAPPED], *map(pointer, results), *rows, *memory, *more)
+            with TOGETHER:
+                for launch in launches_at(self.bound, values, stream):
+                    launch()
         finally:
             free(base)  # later launches of the stream may reuse the memory
-        dq, dk, dv = (x if axes is None else x.swapaxes(*axes) for x, axes in zip(results, self.swaps, strict=True))
-        return dq, dk, dv
+        return tuple([x if axes is None else x.swapaxes(*axes) for x, axes in zip(results, self.swaps, strict=True)])
+
+
+def bind_gradients(
+    call: Call, library: Library, like: Array, results: Sequence[tuple[Shape, Axes]], with_dlse: bool
+) -> BoundGradients:
+    """Returns the call of gradients bound to the GPU; one block of memory holds all arrays between the launches.
+
+    The step of ``call`` has its values in the order of `BoundGradients`. ``results`` are the shapes of dq, dk and dv in
+    memory, and the axes to exchange then; a gradient of sinks has that of its array.
+    """
+    ((chosen, values),) = call.steps
+    sizes = (-(-FLOAT32.itemsize * prod(shape) // ALIGNED) * ALIGNED for shape in chosen.scratch.values())
+    ends = list(accumulate(sizes, initial=0))
+    makers = [library.maker(shape, values["q"].dtype, like) for shape, _ in results]
+    sinks = [library.maker(tuple(values["dsinks"].shape), FLOAT32, like)] if "dsinks" in values else []
+    return BoundGradients(
+        pointer=library.pointer,
+        stream=library.stream(like),
+        makers=(*makers, *sinks),
+        swaps=(*(swap for _, swap in results), *(None for _ in sinks)),
+        with_dlse=with_dlse,
+        allocator=library.allocator(ends[-1], like),
+        offsets=tuple(ends[:-1]),
+        bound=binding.bind(chosen, layouts_of(values), call.device),
+    )

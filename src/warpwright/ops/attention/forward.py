@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from warpwright.arrays.device import DeviceArray, reach
@@ -75,9 +75,11 @@ def attention(
     if scale is not None or window is not None:
         scale, window = arrays.plain_options(scale, window)
     given = (q, k, v) if out is None else (q, k, v, out)
-    options = "attention", causal, scale, window, layout, device, return_lse, plan.read_setting()
-    changed = softcap is not None or sinks is not None or score_mod is not None or mask_mod is not None
-    bound = None if explain or changed else MEMO.get(given, options)
+    options: tuple[Any, ...] = "attention", causal, scale, window, layout, device, return_lse, plan.read_setting()
+    if softcap is not None or sinks is not None or score_mod is not None or mask_mod is not None:
+        changes, captured = mods.memo_key(q, softcap, sinks, score_mod, mask_mod)
+        given, options = (q, k, v, *captured, *given[3:]), (*options, changes)
+    bound = None if explain else MEMO.get(given, options)
     if bound is not None:
         result = bound(given)
         if result is not None:
@@ -129,13 +131,13 @@ def describe(
         chosen = plan.choose(problem, spec.arch, spec.sms, plan.setting(), library is not OTHER)
     parts = [result, *([lse] if return_lse else []), *([plan.explain(chosen, target.name)] if explain else [])]
     call = binding.Call(target, library, parts[0] if len(parts) == 1 else tuple(parts))
-    extra: Mapping[str, Any] = {}
-    if problem is not None and changes is not None:
-        extra = _prepare_lists(call, problem, changes, library, q)
     if chosen is not None:
-        memory |= extra
-        in_place = _prepare(call, chosen, library, {"q": q, "k": k, "v": v, "o": result}, views | memory, layout)
-        if in_place and changes is None and isinstance(inputs["q"], DeviceArray):
+        plans = [chosen]
+        if problem is not None and changes is not None:
+            lists, own = _lists_and_arrays(problem, changes, library, q, spec.arch)
+            plans, memory = [*lists, chosen], memory | own
+        in_place = _prepare(call, plans, library, {"q": q, "k": k, "v": v, "o": result}, views | memory, layout)
+        if in_place and isinstance(inputs["q"], DeviceArray):
             shape = arrays.result_shape(views["q"], layout)
             call.entry = functools.partial(_entry, call, library, tuple(given.values()), lse, shape)
     return call
@@ -143,7 +145,7 @@ def describe(
 
 def _prepare(
     call: binding.Call,
-    chosen: binding.Plan,
+    plans: list[binding.Plan],
     library: Library,
     given: dict[str, Array],
     views: dict[str, Any],
@@ -153,8 +155,9 @@ def _prepare(
     q = given["q"]
     call.stream = library.stream(q)() if isinstance(views["q"], DeviceArray) else 0
     values: dict[str, Any] = {**arrays.inputs_of(library, views, given, layout)}
-    values |= {name: view for name, view in views.items() if name not in (*given, "out")}
-    values["workspace"] = arrays.workspace(library, q, views["q"], call.device.name, call.stream, chosen.words)
+    values["lse"] = views["lse"]
+    values["workspace"] = arrays.workspace(library, q, views["q"], call.device.name, call.stream, plans[-1].words)
+    values |= {name: view for name, view in views.items() if name not in (*values, "out")}
     copied = binding.unmappable(values, given)
     for name in copied:
         copy = library.empty(tuple(given[name].shape), views[name].dtype, q)
@@ -163,20 +166,19 @@ def _prepare(
         else:
             copy[...] = given[name]
         values |= arrays.inputs_of(library, {name: library.view(copy)}, [name], layout)
-    call.steps.append((chosen, values))
+    call.steps = [(each, values) for each in plans]
     return not copied
 
 
-def _prepare_lists(
-    call: binding.Call, problem: Problem, changes: mods.Given, library: Library, q: Array
-) -> dict[str, Any]:
-    """Set the step of ``call`` that writes the lists of key blocks; returns the lists and the arrays of ``changes``."""
-    found: dict[str, Any] = dict(changes.arrays)
-    if changes.mods.mask is not None:
-        lists = library.empty(mods.list_shape(problem, changes.mods), arrays.WORD, q)
-        found["lists"] = library.view(lists)
-        call.steps.append((mods.plan_lists(problem, changes.mods, call.device.spec.arch), found))
-    return found
+def _lists_and_arrays(
+    problem: Problem, changes: mods.Given, library: Library, q: Array, arch: str
+) -> tuple[list[binding.Plan], dict[str, Any]]:
+    """Returns the plan that writes the lists of key blocks, if a mask function needs them, and the arrays of
+    ``changes``, the lists last."""
+    if changes.mods.mask is None:
+        return [], dict(changes.arrays)
+    lists = library.view(library.empty(mods.list_shape(problem, changes.mods), arrays.WORD, q))
+    return [mods.plan_lists(problem, changes.mods, arch)], {**changes.arrays, "lists": lists}
 
 
 def _entry(
@@ -187,8 +189,9 @@ def _entry(
     result: tuple[tuple[int, ...], Axes | None],
 ) -> BoundCall:
     """Returns the call bound to the GPU."""
-    ((chosen, values),), (shape, swap), q = call.steps, result, given[0]
+    (*lists, (chosen, values)), (shape, swap), q = call.steps, result, given[0]
     layouts, makes = binding.layouts_of(values), len(given) == 3
+    bound = [binding.bind(each, layouts, call.device) for each, _ in call.steps]
     return BoundCall(
         pointer=library.pointer,
         stream=library.stream(q),
@@ -197,5 +200,10 @@ def _entry(
         nbytes=tuple(reach(layout) for _, layout in layouts[:4] if layout),
         new_lse=None if lse is None else library.maker(tuple(lse.shape), arrays.FLOAT32, q),
         workspace=arrays.workspace_address(library, q, call.device.name, chosen.words),
-        bound=binding.bind(chosen, layouts, call.device),
+        bound=bound[0] if not lists else _one_after_the_other(*bound),
+        allocator=library.allocator(arrays.WORD.itemsize * values["lists"].size, q) if lists else None,
     )
+
+
+def _one_after_the_other(first: binding.Bound, second: binding.Bound) -> binding.Bound:
+    return lambda values, stream: (*first(values, stream), *second(values, stream))

@@ -26,7 +26,17 @@ from warpwright.ops.attention.plan import COUNTER, SETTING, setting
 from warpwright.ops.binding import Launch, Plan, geometry
 from warpwright.targets import kernels_of
 
-__all__ = ["Arrays", "Given", "check_target", "given_mods", "list_shape", "list_steps", "plan_lists", "plan_modified"]
+__all__ = [
+    "Arrays",
+    "Given",
+    "check_target",
+    "given_mods",
+    "list_shape",
+    "list_steps",
+    "memo_key",
+    "plan_lists",
+    "plan_modified",
+]
 
 ARGUMENTS = {"score_mod": "score, batch, head, q, k", "mask_mod": "batch, head, q, k"}
 # Configurations with tiles of 128 queries: their consumers have registers left for the functions.
@@ -59,11 +69,24 @@ def given_mods(
     if softcap is None and sinks is None and score_mod is None and mask_mod is None:
         return None
     arrays = Arrays(library, location(q))
-    found = {name: arrays.function(name, each) for name, each in (("score_mod", score_mod), ("mask_mod", mask_mod))}
-    cap = None if softcap is None else _soft_cap(softcap)
-    mods = Mods(found["score_mod"], found["mask_mod"], cap, sinks is not None, tuple(arrays.types))
+    mods = _mods(arrays, softcap, sinks, score_mod, mask_mod)
     named = {f"array{i}": view for i, view in enumerate(arrays.views)}
     return Given(mods, named | ({} if sinks is None else {"sinks": _sinks(library, q, heads, sinks)}))
+
+
+def memo_key(
+    q: Any, softcap: Any, sinks: Any, score_mod: Callable[..., Any] | None, mask_mod: Callable[..., Any] | None
+) -> tuple[Mods, tuple[Any, ...]]:
+    """Returns what the arguments change apart from their arrays, and the arrays: captured ones, then sinks.
+
+    Raises UsageError as `given_mods`, but checks no sinks: the memo compares them with those of an earlier call.
+    """
+    library = library_of(q)
+    if library is None:
+        return NO_MODS, ()
+    arrays = Arrays(library, None)
+    mods = _mods(arrays, softcap, sinks, score_mod, mask_mod)
+    return mods, (*arrays.captured, *([] if sinks is None else [sinks]))
 
 
 def check_target(arch: str, name: str) -> None:
@@ -80,6 +103,12 @@ def check_target(arch: str, name: str) -> None:
         )
 
 
+def _mods(arrays: Arrays, softcap: Any, sinks: Any, score_mod: Any, mask_mod: Any) -> Mods:
+    score, mask = arrays.function("score_mod", score_mod), arrays.function("mask_mod", mask_mod)
+    cap = None if softcap is None else _soft_cap(softcap)
+    return Mods(score, mask, cap, sinks is not None, tuple(arrays.types))
+
+
 def _soft_cap(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 < value < math.inf:
         raise UsageError(f"attention: softcap={value!r}; expected a positive number, or None for no soft cap")
@@ -92,6 +121,11 @@ def _sinks(library: Library, q: View, heads: int, sinks: Any) -> View:
         given = type(sinks).__name__ if view is None else f"{view.dtype} {tuple(view.shape)} on {location(view)}"
         raise UsageError(
             f"attention: sinks is {given}; expected float32 ({heads},) on {location(q)}, one number for each head of q"
+        )
+    if isinstance(view, DeviceArray) and geometry(view)[1] != dense_strides(view.shape, view.itemsize):
+        raise UsageError(
+            f"attention: sinks has strides of {view.strides} bytes; expected a dense array: "
+            f"{library.copying.format(name='sinks')}"
         )
     return view
 
@@ -175,7 +209,7 @@ class Arrays:
         if isinstance(view, DeviceArray) and geometry(view)[1] != dense_strides(view.shape, view.itemsize):
             raise UsageError(
                 f"attention: {role} captures {name} with strides of {view.strides} bytes; expected a dense array: "
-                f"{name}{self.library.copying}"
+                f"{self.library.copying.format(name=name)}"
             )
         boolean = view.dtype == np.bool_
         plain = _as_bytes(view) if boolean else view

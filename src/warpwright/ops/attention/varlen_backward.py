@@ -17,6 +17,8 @@ from warpwright.kernels.attention.sm90 import backward as sm90
 from warpwright.kernels.attention.sm90.backward_plan import plan_varlen
 from warpwright.ops import binding
 from warpwright.ops.attention import arrays, varlen
+from warpwright.ops.attention.bound_call import bind_gradients
+from warpwright.ops.memo import MEMO
 
 __all__ = ["TARGETS", "choose", "describe", "gradients_varlen"]
 
@@ -25,6 +27,7 @@ OTHERWISE = "warpwright.ops.attention.backward.gradients for each sequence"
 HALVES, STATS, RESULTS = ("q", "k", "v", "o", "do"), ("lse", "dlse"), ("dq", "dk", "dv")
 STARTS = dict(zip(("cu_q", "cu_k"), varlen.STARTS, strict=True))  # arguments by the names of parameters
 Array = Any
+Three = tuple[Array, Array, Array]
 
 
 def gradients_varlen(
@@ -42,7 +45,7 @@ def gradients_varlen(
     scale: float | None = None,
     window: Window | None = None,
     device: Device | str | None = None,
-) -> tuple[Array, Array, Array]:
+) -> Three:
     """The gradients by q, k and v of `warpwright.attention_varlen` with the same options, which returned ``o`` and
     ``lse``.
 
@@ -52,31 +55,55 @@ def gradients_varlen(
     Raises UsageError for a head dimension above 128, a GPU that is no Hopper, and arrays that do not fit together.
     """
     scale, window = arrays.plain_options(scale, window)
-    inputs = q, k, v, o, do, lse, dlse, cu_seqlens_q, cu_seqlens_k
-    given = dict(zip((*HALVES, *STATS, *varlen.STARTS), inputs, strict=True))
-    call = describe(given, causal, scale, window, device)
-    dq, dk, dv = call.run((), ())
+    inputs = q, k, v, o, do, lse, cu_seqlens_q, cu_seqlens_k
+    given = inputs if dlse is None else (*inputs, dlse)
+    options = "gradients_varlen", causal, scale, window, device
+    bound = MEMO.get(given, options)
+    found: Three | None = None if bound is None else bound(given)
+    if found is not None:
+        return found
+    keywords: dict[str, Any] = {"causal": causal, "scale": scale, "window": window, "device": device}
+    call = describe(q, k, v, o, lse, do, cu_seqlens_q, cu_seqlens_k, dlse=dlse, **keywords)
+    dq, dk, dv = call.run(given, options)
     return dq, dk, dv
 
 
 def describe(
-    given: Mapping[str, Array], causal: bool, scale: float | None, window: Window | None, device: Device | str | None
+    q: Array,
+    k: Array,
+    v: Array,
+    o: Array,
+    lse: Array,
+    do: Array,
+    cu_seqlens_q: Array,
+    cu_seqlens_k: Array,
+    *,
+    dlse: Array | None,
+    causal: bool,
+    scale: float | None,
+    window: Window | None,
+    device: Device | str | None,
 ) -> binding.Call:
-    """Returns the call of `gradients_varlen` with arrays by their names, which has started nothing yet."""
+    """Returns the call of `gradients_varlen` with these arguments, which has started nothing yet."""
+    inputs = q, k, v, o, do, lse, dlse, cu_seqlens_q, cu_seqlens_k
+    given = dict(zip((*HALVES, *STATS, *varlen.STARTS), inputs, strict=True))
     library, views = views_of("attention", given, ("dlse",))
     target = arrays.target_for(views, device, "gradients of packed sequences", TARGETS, OTHERWISE)
     varlen.check_rows(library, views)
     varlen.check_starts(library, views)
     _check(views)
     (total_q, heads, head_dim), (total_k, kv_heads, _) = views["q"].shape, views["k"].shape
-    inputs = [(tuple(views[name].shape), views[name].dtype, given[name]) for name in "qkv"]
+    results = [(tuple(views[name].shape), views[name].dtype, given[name]) for name in "qkv"]
     if 0 in (total_q, total_k, heads, head_dim):
-        return binding.Call(target, library, tuple(library.zeros(*each) for each in inputs))
-    call = binding.Call(target, library, tuple(library.empty(*each) for each in inputs))
+        return binding.Call(target, library, tuple(library.zeros(*each) for each in results))
+    call = binding.Call(target, library, tuple(library.empty(*each) for each in results))
     sequences = views["cu_seqlens_q"].shape[0] - 1
     q_len, kv_len = (max(1, total // sequences) for total in (total_q, total_k))
     problem = Problem(sequences, heads, kv_heads, q_len, kv_len, head_dim, views["q"].dtype, causal, window, scale)
-    _prepare(call, choose(problem, total_q, total_k, target.spec.arch), library, given)
+    used = _prepare(call, choose(problem, total_q, total_k, target.spec.arch), library, given)
+    if used and isinstance(views["q"], DeviceArray):
+        shapes = [(shape, None) for shape, *_ in results]
+        call.entry = functools.partial(bind_gradients, call, library, q, shapes, dlse is not None)
     return call
 
 
@@ -112,9 +139,9 @@ def _by_head(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value.swapaxes(0, 1) if name in by_head else value for name, value in values.items()}
 
 
-def _prepare(call: binding.Call, chosen: binding.Plan, library: Library, given: Mapping[str, Array]) -> None:
-    """Set the step of ``call``; arrays that kernels cannot read in place are copied."""
-    values: dict[str, Any] = dict.fromkeys(STATS, 0)
+def _prepare(call: binding.Call, chosen: binding.Plan, library: Library, given: Mapping[str, Array]) -> bool:
+    """Set the step of ``call``; returns whether kernels read all arrays in place, else copies are made."""
+    used, direct = dict[str, Any](), True
     for name, argument in {**{each: each for each in (*HALVES, *STATS)}, **STARTS}.items():
         if given[argument] is None:
             continue
@@ -122,10 +149,14 @@ def _prepare(call: binding.Call, chosen: binding.Plan, library: Library, given: 
         if not varlen.in_place("q" if name in HALVES else name, view):
             copy = library.empty(tuple(view.shape), view.dtype, given["q"])
             copy[...] = given[argument]
-            view = library.view(copy)
-        values[name] = view
-    values |= dict(zip(RESULTS, map(library.view, call.result), strict=True))
+            view, direct = library.view(copy), False
+        used[name] = view
     scratch = {name: library.empty(shape, arrays.FLOAT32, given["q"]) for name, shape in chosen.scratch.items()}
+    values: dict[str, Any] = {name: used[name] for name in HALVES}
+    values |= dict(zip(RESULTS, map(library.view, call.result), strict=True))
+    values |= {name: used.get(name, 0) for name in STATS}
     values |= {name: library.view(array) for name, array in scratch.items()}
+    values |= {name: used[name] for name in STARTS}
     call.stream = library.stream(given["q"])() if isinstance(values["q"], DeviceArray) else 0
     call.steps = [(chosen, values)]
+    return direct
