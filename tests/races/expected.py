@@ -240,7 +240,7 @@ REDUNDANT = {
     r"hopper [345] multiply cp\.async\.bulk\.wait_group(\.read #4| #0): a group more": EXITS,
     r"hopper [3456] load mbarrier\.try_wait\S* #1": ALONE,
     r"(blackwell 2 kernel|blackwell [345] loads|hopper 2 kernel) mbarrier\.try_wait\S* #0: the next barrier": LATER,
-    r"hopper ([13-6]|slices) \w+ mapa\S* #\d: no peer": "one CTA: the barrier is its own",
+    r"(hopper ([13-6]|slices)|all-gather) \w+ mapa\S* #\d: no peer": "one CTA: the barrier is its own",
     r"(hopper slices|all-gather|reduce-scatter) load mbarrier\.try_wait\S* #1$": ALONE,
     r"hopper split multiply mbarrier\.arrive\S* #1$": "no load follows the last slot",
     r"hopper (fp8 )?split sum_up (cp\.async\.bulk\.wait_group\.read|bar\.warp\.sync) #0": ONLY,

@@ -111,7 +111,7 @@ def all_gather_gemm(
             sent.init()
 
     init_and_sync(ring, share, (a, b, d))
-    if send:
+    if send and share != (1, 1):  # the cluster's barrier is relaxed
         bar.sync()  # all threads have loaded the number of the call before the last CTA stores it
     place_m, place_n = cta_position(share)
 
