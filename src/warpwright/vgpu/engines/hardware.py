@@ -83,7 +83,7 @@ def _accumulate_fours(d: Floats, a: Floats, b: Floats, scales: tuple[Floats, Flo
     groups = [matrix.reshape(len(matrix), -1, _GROUP).astype(np.float64) for matrix in (a, b)]
     factors = [each.repeat(groups[0].shape[1] // each.shape[1], axis=1).astype(np.float64) for each in scales]
     products = np.matmul(groups[0].swapaxes(0, 1), groups[1].transpose(1, 2, 0))
-    bad = np.isnan(factors[0]).any(axis=1)[:, None] | np.isnan(factors[1]).any(axis=1) | np.isnan(d)
+    bad = np.isnan(factors[0]).any(axis=1, keepdims=True) | np.isnan(factors[1]).any(axis=1) | np.isnan(d)
     (left, up_left), (right, up_right) = (_significands(each) for each in factors)
     for first in range(0, len(products), k // _GROUP):
         step = slice(first, first + k // _GROUP)

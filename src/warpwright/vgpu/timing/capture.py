@@ -194,7 +194,8 @@ def _bytes_outside(map: TensorMap, coords: Rows) -> NDArray[np.int64]:
     starts = coords.astype(np.int32).astype(np.int64)
     extents = np.minimum(starts + map.box, map.dims) - np.maximum(starts, 0)
     share = np.prod(np.maximum(extents, 0) / np.array(map.box), axis=1)
-    return np.rint(map.nbytes * (1 - share)).astype(np.int64)
+    outside: NDArray[np.int64] = np.rint(map.nbytes * (1 - share)).astype(np.int64)
+    return outside
 
 
 def _signature(rows: Rows, access: NDArray[np.bool_], stores: NDArray[np.bool_], words: Rows) -> bytes:
