@@ -101,6 +101,22 @@ def test_ptx_without_lines_of_its_own_shows_the_ptx(folder) -> None:
     assert found["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "turned.ptx"
 
 
+def test_the_page_has_the_timeline_with_the_accesses(folder) -> None:
+    assert run("turned.ptx", "--grid", 1, "--block", 64, "--arg", "u32[64]", "--html", "found.html").exit_code == 1
+    page = (folder / "found.html").read_text(encoding="utf-8")
+    assert '<section id="verdict"' in page and '<section id="pipeline"' in page
+    timeline = json.loads(page.split('id="data">')[1].split("</script>")[0])["timeline"]
+    assert timeline["marks"][0]["text"] == "1. first: ld.shared.u32, CTA (0, 0, 0)"
+
+
+def test_the_page_of_a_kernel_that_stops_has_its_verdict_alone(folder) -> None:
+    text = PTX.replace("bar.sync 0;", "bar.sync 1, 96;")
+    (folder / "stops.ptx").write_text(text)
+    assert run("stops.ptx", "--grid", 1, "--block", 64, "--arg", "u32[64]", "--html", "stops.html").exit_code == 1
+    page = (folder / "stops.html").read_text(encoding="utf-8")
+    assert "deadlock" in page and '<section id="pipeline"' not in page
+
+
 def test_clean_is_one_line_and_status_0(folder) -> None:
     result = run("right.toml")
     assert (result.exit_code, result.stdout) == (0, "turned on h200: clean; 14 of 14 instructions reached\n")

@@ -25,6 +25,8 @@ from warpwright.cli.launches import (
 from warpwright.cli.manual import manual
 from warpwright.cli.matmul_runs import operands
 from warpwright.cli.problems import PROBLEM_OPTIONS, problem_of
+from warpwright.cli.profile import predict
+from warpwright.errors import DescriptorError, DeviceError
 from warpwright.gpu import Device
 from warpwright.kernels import memory_flow
 from warpwright.kernels.attention import Problem
@@ -32,6 +34,7 @@ from warpwright.ops.binding import Call
 from warpwright.ops.launches import launches
 from warpwright.ops.matmul.call import matmul
 from warpwright.report.findings import verdict_lines
+from warpwright.report.html.profile import profile_page
 from warpwright.report.html.verdict import verdict_page
 from warpwright.report.output import write_file
 from warpwright.report.sarif import sarif_of
@@ -74,7 +77,7 @@ STOPPED = ("deadlock", "fault")  # rules after which there is no result
 @click.option("--off", multiple=True, metavar="RULE", help="Rule that is not checked; may be repeated.")
 @click.option("--strict", is_flag=True, help="Notes are findings, also in PTX of other compilers.")
 @click.option("--sarif", type=OutputFile(), help="Write the findings for code review tools (SARIF).")
-@click.option("--html", type=OutputFile(), help="Write the verdict as a page for a browser (HTML).")
+@click.option("--html", type=OutputFile(), help="Write the verdict and the timeline as a page for a browser (HTML).")
 @json_option
 def command(
     what: str, off: tuple[str, ...], sarif: Path | None, html: Path | None, as_json: bool, **options: Any
@@ -93,7 +96,7 @@ def command(
     if sarif is not None:
         write_file(sarif, json.dumps(sarif_of([verdict], __version__, source), indent=2))
     if html is not None:
-        write_file(html, verdict_page(verdict, source, _command(), errors))
+        write_file(html, _page(what, options, verdict, errors, source))
     if as_json:
         emit({**verdict.as_dict(), **({} if errors is None else {"result": errors.as_row()})})
     else:
@@ -103,6 +106,17 @@ def command(
     if wrong:
         remark("not verified: the result differs from the float64 reference by more than the bound")
     click.get_current_context().exit(1 if wrong else STATUS[verdict.kind])
+
+
+def _page(
+    what: str, options: dict[str, Any], verdict: findings.Verdict, errors: Verdict | None, source: Path | None
+) -> str:
+    """Returns the page of a verdict, with the profile of the launch; a kernel that stops has none."""
+    try:
+        profile, _ = predict(what, False, options | {"limit": None})
+    except (DeviceError, DescriptorError):
+        return verdict_page(verdict, source, _command(), errors)
+    return profile_page(profile, errors, verdict, source, _command())
 
 
 def _command() -> str:

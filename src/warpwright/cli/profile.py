@@ -79,7 +79,7 @@ def command(
         check_path(plot)
     with progress() as describe:
         describe(what)
-        predicted, verdict = _predict(what, fast, options)
+        predicted, verdict = predict(what, fast, options)
     if trace is not None:
         write_file(trace, json.dumps(trace_of(predicted)))
     if plot is not None:
@@ -105,9 +105,9 @@ def command(
         click.get_current_context().exit(1)
 
 
-def _predict(what: str, fast: bool, options: dict[str, Any]) -> tuple[Profile, Verdict | None]:
+def predict(what: str, fast: bool, options: dict[str, Any]) -> tuple[Profile, Verdict | None]:
     """Returns the profile, and the verdict on the result: None if nothing was computed or there is no reference."""
-    state = {name: options[name] for name in ("sustained", "warm")}
+    state: dict[str, Any] = {name: options[name] for name in ("sustained", "warm") if name in options}
     device = device_of(options)
     if what == "gemm":
         refuse_options(what, options, (*LAUNCH_OPTIONS, "limit", "step", *PROBLEM_OPTIONS))
@@ -123,7 +123,7 @@ def _predict(what: str, fast: bool, options: dict[str, Any]) -> tuple[Profile, V
     launch = launch_spec(what, options)
     chosen = device_for(launch, options)
     shape = launch.grid, launch.block, launch.cluster, launch.smem
-    how: dict[str, Any] = {**state, "limit": options["limit"]}
+    how = {**state, "limit": options["limit"]}
     return profile.profile(
         launch.kernel, *shape, args=launch.args, device=chosen, fast=fast, memory=launch.memory, **how
     ), None

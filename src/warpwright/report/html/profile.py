@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from warpwright import targets
@@ -62,9 +63,15 @@ KEYS = (
 BYTES, COLUMNS = "shared memory", "tensor memory"
 
 
-def profile_page(profile: Profile, result: Errors | None = None, verdict: Verdict | None = None) -> str:
+def profile_page(
+    profile: Profile,
+    result: Errors | None = None,
+    verdict: Verdict | None = None,
+    source: Path | None = None,
+    command: str = "",
+) -> str:
     """Returns the HTML file of a profile; ``result``: the errors of its result against float64; ``verdict``: of the
-    same launch, with its accesses on the timeline."""
+    same launch, with its accesses on the timeline; ``source``, ``command``: as in `verdict_page`."""
     title = headline(profile)
     head = Html(element("h1", title) + element("p", how_text(profile), class_="quiet") + time_tiles(profile))
     sections = list(profile_sections(profile))
@@ -72,7 +79,9 @@ def profile_page(profile: Profile, result: Errors | None = None, verdict: Verdic
         errors = section("result", "The result, against float64", table([result.as_row()]))
         sections.append(("result", "Result", errors))
     if verdict is not None:
-        found = section("verdict", "Verdict", element("p", badge(verdict.kind)), *verdict_parts(verdict))
+        found = section(
+            "verdict", "Verdict", element("p", badge(verdict.kind)), *verdict_parts(verdict, source, command)
+        )
         sections.insert(0, ("verdict", "Verdict", found))
     return page(title, head, sections, profile_data(profile, verdict), scripts())
 
