@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # Two processes, each of which takes neighbouring tests: they share compiled kernels. The processes that the tests start
 # read compiled Python from the disk, whatever the environment says.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
-FOREIGN := tests/programs tests/interop
+FOREIGN := tests/programs tests/interop tests/distributed
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-long test-foreign test-site check coverage docs docs-serve format bench clean

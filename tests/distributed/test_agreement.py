@@ -10,6 +10,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
+
 import torch.distributed as dist
 
 from tests.distributed.host_workspace import run_ranks

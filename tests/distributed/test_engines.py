@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-import torch
+
+torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
 
 from tests.distributed.host_workspace import run_ranks, workspaces
 from warpwright.distributed import gather, scatter

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
+
+torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
 
 from tests.distributed.host_workspace import HostWorkspace, workspaces
 from warpwright import cuda

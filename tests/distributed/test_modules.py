@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
+
 PROGRAM = """
 import sys
 import torch

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import torch
+
+torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
 
 from warpwright.distributed import gather, scatter
 from warpwright.distributed.choice import IN_TURN, choose

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
+
+torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
+
 from torch.distributed import _symmetric_memory
 
 from warpwright.distributed import symm_mem

@@ -98,8 +98,10 @@ def test_both_accesses_of_a_race_are_on_the_timeline_of_their_ranks(raced: tuple
     predicted, verdict = raced
     store, load = (line_of(node_kernels.send_tile, code) for code in ("tma.store(", "out[0] = y[0]"))
     page = profile_page(predicted, verdict=verdict)
-    assert f"CTA (0, 0, 0) of rank {verdict.findings[0].steps[0].cta.rank}" in plain(page)  # type: ignore[attr-defined]
-    assert _places(page) == {(0, "TMA stores", f"node_kernels.py:{store}"), (1, "kernel", f"node_kernels.py:{load}")}
+    steps = {step.where.rpartition(":")[2]: step.cta.rank for step in verdict.findings[0].steps}  # type: ignore[attr-defined]
+    assert sorted(steps.values()) == [0, 1] and f"CTA (0, 0, 0) of rank {steps[str(store)]}" in plain(page)
+    lanes = (store, "TMA stores"), (load, "kernel")
+    assert _places(page) == {(steps[str(line)], lane, f"node_kernels.py:{line}") for line, lane in lanes}
     assert data_of(profile_page(predicted))["timeline"]["marks"] == []
 
 
