@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import io
 import runpy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,8 +21,8 @@ from tests.kernels.attention.attention_helpers import normal_qkv
 from tests.kernels.attention.decode_helpers import launches
 from tests.kernels.attention.varlen_helpers import pack_sequences, prepare_launch
 from tests.kernels.gemm.sm90.node_helpers import Gather, Reduce
-from warpwright import ptx, targets
-from warpwright.gpu import LaunchResult
+from tests.races.watched import Change, Watched
+from warpwright import targets
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
@@ -52,13 +52,10 @@ from warpwright.ops.matmul.call import matmul
 from warpwright.ops.matmul.plan import Level, plan_sm90
 from warpwright.ops.matmul.quantized import quantize
 from warpwright.ops.matmul.scaled import Config as ScaledConfig
-from warpwright.ptx import nodes
-from warpwright.run.check import check
-from warpwright.run.launch import Entry, launch
+from warpwright.run.launch import launch
 from warpwright.targets import DEVICES
 from warpwright.types import bf16
 from warpwright.vgpu import Device
-from warpwright.vgpu.checks.findings import Verdict
 
 __all__ = [
     "KERNELS",
@@ -78,52 +75,6 @@ __all__ = [
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 OTHERS = {"07_attention": "rtx5090"}  # device of an example, if not b200
-Change = Callable[[str], str]
-
-
-@dataclass(eq=False)
-class Watched:
-    """A virtual device that checks its launches, after ``change`` of their PTX.
-
-    ``modules`` caches parsed modules by their text, so that a repeated launch does not compile again.
-    """
-
-    device: Device
-    change: Change | None = None
-    depends_on: Sequence[int] = ()
-    modules: dict[str, nodes.Module] = field(default_factory=dict)
-    verdicts: list[Verdict] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        return self.device.name
-
-    @property
-    def spec(self) -> Any:
-        return self.device.spec
-
-    def launch(
-        self,
-        module: nodes.Module,
-        entry: str,
-        grid: Any,
-        block: Any,
-        cluster: Any = (1, 1, 1),
-        smem: int = 0,
-        args: Sequence[Any] = (),
-        observers: Sequence[Any] = (),
-        **_: Any,
-    ) -> LaunchResult:
-        text = ptx.to_text(module)
-        self.texts.append(text)
-        if text not in self.modules:
-            self.modules[text] = ptx.parse(self.change(text)) if self.change else module
-        module = self.modules[text]
-        function = next(item for item in module.items if isinstance(item, nodes.Function) and item.name == entry)
-        options = {"device": self.device, "depends_on": self.depends_on, "update": True}
-        self.verdicts.append(check(Entry(module, function), grid, block, cluster, smem, args, strict=True, **options))
-        return LaunchResult()
 
 
 def _watched_device(device: str, change: Change | None, sms: int) -> Watched:
@@ -275,10 +226,14 @@ def modified(number: int, problem: Problem, change: Change | None = None, **func
         call = describe_attention(
             *_tensors(each, "qkv"), **options, **functions, device=watched.device, return_lse=True, explain=False
         )
-        for index, found in zip(range(number + 1), call, strict=False):
-            on = watched if index == number else watched.device
-            launch(found.kernel, found.grid, args=found.args, device=on)
+        _watch_launch(call, number, watched)
     return watched
+
+
+def _watch_launch(call: Iterable[Any], number: int, watched: Watched) -> None:
+    """Run the launches of a call up to the ``number``-th, which is checked."""
+    for index, found in zip(range(number + 1), call, strict=False):
+        launch(found.kernel, found.grid, args=found.args, device=watched if index == number else watched.device)
 
 
 def sees_document(batch: Any, head: Any, q: Any, k: Any) -> Any:
@@ -344,8 +299,7 @@ def modified_backward(number: int, change: Change | None = None) -> Watched:
     functions: dict[str, Any] = {"softcap": 4.0, "sinks": np.ones(2, np.float32), "mask_mod": sees_document}
     functions["score_mod"] = lambda score, batch, head, q, k: score * 0.5
     call = describe_gradients(q, k, v, o, rows, do, dlse=rows, **options, **functions)
-    for index, found in zip(range(number + 1), call, strict=False):
-        launch(found.kernel, found.grid, args=found.args, device=watched if index == number else watched.device)
+    _watch_launch(call, number, watched)
     return watched
 
 
@@ -359,8 +313,7 @@ def packed_backward(number: int, change: Change | None = None) -> Watched:
     starts = {"cu_seqlens_q": given.cu_q, "cu_seqlens_k": given.cu_k}
     options = {"causal": True, "scale": None, "window": None, "device": watched.device}
     call = describe_packed(**arrays, **starts, **options)
-    for index, found in zip(range(number + 1), call, strict=False):
-        launch(found.kernel, found.grid, args=found.args, device=watched if index == number else watched.device)
+    _watch_launch(call, number, watched)
     return watched
 
 

@@ -9,7 +9,8 @@ from tests.races.edits import Edit, edits
 from tests.races.execution import Execution, executions
 from tests.races.expected import expected
 from tests.races.lines import has_right_lines
-from tests.races.removals import KERNELS, Watched
+from tests.races.removals import KERNELS
+from tests.races.watched import Watched
 from warpwright.vgpu.checks.findings import Finding
 
 __all__ = ["FOUND", "REDUNDANT", "UNLIKE", "Judgement", "Unedited", "findings", "judge_edit", "unedited_kernel"]

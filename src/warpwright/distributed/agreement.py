@@ -61,7 +61,7 @@ class Agreement:
         return found
 
     def exchange(self, text: str) -> Sequence[str]:
-        """Returns the texts of all ranks in their order, when all have come here."""
+        """Returns the texts of all ranks, that of rank 0 first, once every rank has called this."""
         number, limit = self.exchanges, time_limit()
         self.exchanges += 1
         keys = [f"{number}/{rank}" for rank in range(self.ranks)]

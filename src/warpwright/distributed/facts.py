@@ -2,8 +2,8 @@
 
 The facts are medians on two H200s with NVLink (torch 2.11, NCCL 2.28.9), bf16, weights dense along K, L2 filled with
 other data before each call; the command is ``python -m torch.distributed.run --standalone --nproc-per-node 2
-bench/distributed.py --engines parts adds kernel copies``, the second and third run of docs/log/2026-11.md: the mean of
-engines that both ran alike.
+bench/distributed.py --engines parts adds kernel copies``. They are from the second and third run in
+docs/log/2026-11.md, the mean of both runs for an engine that both measured.
 """
 
 from __future__ import annotations

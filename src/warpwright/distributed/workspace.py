@@ -70,7 +70,7 @@ class Workspace:
         return found
 
     def reserve(self, nbytes: int) -> None:
-        """Let ``data`` have at least ``nbytes`` on every rank; all ranks call it alike."""
+        """Let ``data`` have at least ``nbytes`` on every rank. All ranks call it, with the same ``nbytes``."""
         if self.data.numel() >= nbytes:
             return
         if torch.cuda.is_current_stream_capturing():

@@ -1,0 +1,62 @@
+"""A device that checks the launches on it, after an edit of their PTX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from warpwright import ptx
+from warpwright.gpu import LaunchResult
+from warpwright.ptx import nodes
+from warpwright.run.check import check
+from warpwright.run.launch import Entry
+from warpwright.vgpu import Device
+from warpwright.vgpu.checks.findings import Verdict
+
+Change = Callable[[str], str]
+
+
+@dataclass(eq=False)
+class Watched:
+    """A virtual device that checks its launches, after ``change`` of their PTX.
+
+    ``modules`` caches parsed modules by their text, so that a repeated launch does not compile again.
+    """
+
+    device: Device
+    change: Change | None = None
+    depends_on: Sequence[int] = ()
+    modules: dict[str, nodes.Module] = field(default_factory=dict)
+    verdicts: list[Verdict] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.device.name
+
+    @property
+    def spec(self) -> Any:
+        return self.device.spec
+
+    def launch(
+        self,
+        module: nodes.Module,
+        entry: str,
+        grid: Any,
+        block: Any,
+        cluster: Any = (1, 1, 1),
+        smem: int = 0,
+        args: Sequence[Any] = (),
+        observers: Sequence[Any] = (),
+        **_: Any,
+    ) -> LaunchResult:
+        text = ptx.to_text(module)
+        self.texts.append(text)
+        if text not in self.modules:
+            self.modules[text] = ptx.parse(self.change(text)) if self.change else module
+        module = self.modules[text]
+        function = next(item for item in module.items if isinstance(item, nodes.Function) and item.name == entry)
+        options = {"device": self.device, "depends_on": self.depends_on, "update": True}
+        self.verdicts.append(check(Entry(module, function), grid, block, cluster, smem, args, strict=True, **options))
+        return LaunchResult()
