@@ -28,6 +28,7 @@ import warpwright as ww
 
 ROOT = str(pathlib.Path(ww.__file__).parent) + "/"
 BELOW = ("lang", "kernels", "isa", "ptx", "vgpu", "layout", "cuda", "targets", "types.py", "errors.py")
+INLINE = ("<listcomp>", "<dictcomp>", "<setcomp>")  # no calls from Python 3.12 on
 entered = []
 
 class Launched(Exception):
@@ -35,7 +36,7 @@ class Launched(Exception):
 
 def note(frame, event, argument):
     file = frame.f_code.co_filename
-    if event != "call" or not file.startswith(ROOT):
+    if event != "call" or not file.startswith(ROOT) or frame.f_code.co_name in INLINE:
         return
     file = file[len(ROOT):]
     if file == "vgpu/device.py" and frame.f_code.co_name == "launch":
