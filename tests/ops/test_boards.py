@@ -41,4 +41,5 @@ def test_a_b300_does_not_run_code_for_the_b200_alone() -> None:
     launch = next(iter(ww.launches(ww.matmul, A, A.T, device="b200")))
     with pytest.raises(ww.LaunchError) as caught:
         ww.launch(launch.kernel, launch.grid, args=launch.args, device="b300")
-    assert str(caught.value).endswith("is for sm_100a; device b300 is sm_103a: compile it for that.")
+    edit = "compile it for that, or launch it on device 'b200'."
+    assert str(caught.value).endswith(f"is for sm_100a; device b300 is sm_103a: {edit}")

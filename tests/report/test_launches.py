@@ -40,7 +40,7 @@ def test_only_matching_kernels_are_checked() -> None:
     kernel = ww.load_ptx(text("st.global.u32 [%o], 1; ret;", (np.zeros(1),)))["k"]
     session = Session(device("b200"), check=True, only="^gemm")
     session.launch(kernel, [np.zeros(32, np.uint32)], grid=1, block=32)
-    assert session.launches == [Launched("k", 1, None, None)]
+    assert session.launches == [Launched("k", (1, 1, 1), None, None)]
 
 
 def test_a_launch_that_fails_has_a_verdict() -> None:

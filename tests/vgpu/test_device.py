@@ -39,8 +39,10 @@ ADD = "ld.global.u32 %r10, [%o]; add.u32 %r10, %r10, 1; st.global.u32 [%o], %r10
         ({"heads": ".maxntid 16"}, "block=(32, 1, 1): kernel k allows at most (16, 1, 1) (.maxntid)."),
         ({"heads": ".reqnctapercluster 2, 1, 1", "grid": 2}, "cluster=(1, 1, 1): kernel k requires (2, 1, 1) "
             "(.reqnctapercluster)."),
-        ({"target": "sm_90a"}, "kernel k is for sm_90a; device b200 is sm_100a: compile it for that."),
-        ({"target": "sm_120"}, "kernel k is for sm_120; device b200 is sm_100a: compile it for that."),
+        ({"target": "sm_90a"}, "kernel k is for sm_90a; device b200 is sm_100a: compile it for that, or launch it on "
+            "device 'h200'."),
+        ({"target": "sm_120"}, "kernel k is for sm_120; device b200 is sm_100a: compile it for that, or launch it on "
+            "device 'rtx5090'."),
     ],
 )  # fmt: skip
 def test_launch_refuses_bad_shapes(launch: dict, what: str) -> None:

@@ -1,5 +1,5 @@
-"""``warpwright run``: a program of CUDA C++, or a script of Triton, CuTe DSL, cuda.core or CuPy, on a virtual
-GPU."""
+"""``warpwright run``: a program of CUDA C++, or a script of Python with kernels of the language, Triton, CuTe DSL,
+cuda.core or CuPy, on a virtual GPU."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import re
 import runpy
 import sys
 import tempfile
+import traceback
 from contextlib import closing
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import click
@@ -18,7 +20,7 @@ from warpwright import __version__
 from warpwright.cli.check import STATUS
 from warpwright.cli.console import OutputFile, remark, tell
 from warpwright.cli.manual import manual
-from warpwright.errors import UsageError
+from warpwright.errors import UsageError, WarpwrightError
 from warpwright.report.html.program import program_page
 from warpwright.report.launches import kernel_rows, launch_lines, markdown_of
 from warpwright.report.output import write_file
@@ -58,7 +60,7 @@ def command(program: str, args: tuple[str, ...], **options: Any) -> None:
     """Run a program on a virtual GPU.
 
     PROGRAM is a program of CUDA C++ 13 that is linked with -cudart shared, a .cu file, which nvcc compiles, or a .py
-    script of Triton, CuTe DSL, cuda.core or CuPy. The report is on standard error.
+    script with kernels of the language, Triton, CuTe DSL, cuda.core or CuPy. The report is on standard error.
     """
     try:
         re.compile(options["only"])
@@ -122,7 +124,22 @@ def _run_script(session: Session, program: str, args: tuple[str, ...], options: 
         if isinstance(error.code, str):
             click.echo(error.code, err=True)
         return bool(error.code)
+    except WarpwrightError:
+        raise
+    except Exception as error:
+        click.echo(
+            "".join(traceback.format_exception(type(error), error, _frames_of(program, error))), err=True, nl=False
+        )
+        return True
     return False
+
+
+def _frames_of(program: str, error: Exception) -> TracebackType | None:
+    """Returns the traceback of ``error`` from the first frame of the script on; the whole one if it has none."""
+    found = error.__traceback__
+    while found is not None and found.tb_frame.f_code.co_filename != program:
+        found = found.tb_next
+    return found or error.__traceback__
 
 
 def _report(session: Session, options: dict[str, Any]) -> None:

@@ -1,5 +1,5 @@
-"""`virtual`: kernels of Triton, Gluon, CuTe DSL, cuda.core and CuPy run on a virtual GPU, without a GPU or a change of
-the program."""
+"""`virtual`: kernels of the language, Triton, Gluon, CuTe DSL, cuda.core and CuPy on a virtual GPU, without a GPU or a
+change of the program."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from warpwright.errors import UsageError
 from warpwright.run.devices import device
+from warpwright.run.launch import redirect
 from warpwright.run.session import Session
 
 __all__ = ["serve", "virtual"]
@@ -23,7 +23,7 @@ __all__ = ["serve", "virtual"]
 
 @contextlib.contextmanager
 def virtual(name: str = "b200", *, check: bool = False, profile: bool = False) -> Iterator[Session]:
-    """Run kernels of Triton, Gluon, CuTe DSL, cuda.core and CuPy on a virtual GPU inside the context:
+    """Run kernels of the language, of Triton, Gluon, CuTe DSL, cuda.core and CuPy on a virtual GPU inside the context:
     ``with virtual("h200"): f(x)``.
 
     ``name`` is one of ``warpwright devices``, such as ``b200`` (sm_100a), ``h200`` or ``rtx5090``. Tensors are torch's
@@ -31,15 +31,16 @@ def virtual(name: str = "b200", *, check: bool = False, profile: bool = False) -
     context, so programs that name it run unmodified, and so do libraries such as FlashAttention-4 and QuACK, which run
     on CuTe DSL; both remember the GPU of the process, so a process that calls them has one device. A CUDA graph of
     torch repeats operators and launches. With ``check`` each launch gets a verdict, with ``profile`` a predicted time;
-    ``launches`` of the session that the context returns has both. Triton's autotuner compares predicted times.
+    ``launches`` of the session that the context returns has both. Triton's autotuner compares predicted times. A launch
+    of ``ww.launch`` that names another virtual GPU runs there; the operators, such as ``ww.matmul``, are not recorded.
 
     Programs of cuda.core and ``cuda.bindings.driver`` find a CUDA driver that has the virtual GPU alone, until the
     process ends. Kernels take their memory, or torch's tensors. The context must begin before they load NVRTC. So do
     programs of CuPy 14, which they import inside the context. On a machine with a GPU only ``warpwright run`` serves
     these three, for a process has one CUDA driver.
 
-    Raises UsageError without torch and one of Triton and CuTe DSL if neither cuda.core nor CuPy is installed, without
-    the C compiler that CuTe DSL, cuda.core and CuPy need once, for CuPy imported before, or for another name.
+    Kernels of Triton and CuTe DSL need torch. Raises UsageError without the C compiler that CuTe DSL, cuda.core and
+    CuPy need once, for CuPy imported before, or for another name.
     """
     with serve(Session(device(name), check, profile)) as session:
         yield session
@@ -47,20 +48,14 @@ def virtual(name: str = "b200", *, check: bool = False, profile: bool = False) -
 
 @contextlib.contextmanager
 def serve(session: Session, whole_process: bool = False) -> Iterator[Session]:
-    """Run kernels of Triton, Gluon, CuTe DSL, cuda.core and CuPy on the session's virtual GPU inside the context.
-    ``whole_process``: the process uses no other GPU. Raises as `virtual` does."""
+    """Run the launches of `ww.launch` and kernels of Triton, Gluon, CuTe DSL, cuda.core and CuPy on the session's
+    virtual GPU inside the context. ``whole_process``: the process uses no other GPU. Raises as `virtual` does."""
     found = [library for library in _DOORS if _is_installed(library)]
     if GPU.exists() and not whole_process:
         found = [library for library in found if library not in OF_DRIVER]
-    tensors = _is_installed("torch")
-    if not (found if tensors else OF_DRIVER & set(found)):
-        raise UsageError(
-            "virtual() runs kernels of Triton and CuTe DSL on tensors of torch, and kernels of cuda.core and CuPy; "
-            "expected one of these packages: pip install torch triton nvidia-cutlass-dsl, or pip install cuda-core, or "
-            "pip install 'cupy-cuda13x[ctk]'"
-        )
     with contextlib.ExitStack() as stack:
-        if tensors:
+        stack.enter_context(redirect(session.take))
+        if _is_installed("torch"):
             stack.enter_context(import_module("warpwright.interop.torch_cuda").opened(session))
         for library in found:
             _open(stack, session, library, _DOORS[library])

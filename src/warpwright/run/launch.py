@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import reprlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import index
 from pathlib import Path
@@ -29,6 +30,7 @@ from warpwright.run.devices import resolve
 __all__ = ["Entry", "Launcher", "PtxModule", "launch", "load_ptx"]
 
 Dim3 = tuple[int, int, int]
+_doors: list[Callable[..., LaunchResult]] = []  # the last one takes the launches
 
 
 @dataclass(frozen=True)
@@ -281,6 +283,49 @@ def launch(
     that share memory where one must be packed, UsageError after the launch if the kernel wrote a read-only array (all
     other results are stored), LimitReached, and another DeviceError for a fault of the kernel.
     """
+    run = _doors[-1] if _doors and not observers else start
+    return run(
+        kernel,
+        grid,
+        block=block,
+        cluster=cluster,
+        smem=smem,
+        args=args,
+        device=device,
+        observers=observers,
+        stream=stream,
+        numerics=numerics,
+        limit=limit,
+        memory=memory,
+    )
+
+
+@contextlib.contextmanager
+def redirect(door: Callable[..., LaunchResult]) -> Iterator[None]:
+    """Let ``door`` take the launches inside the context, but for those with observers: it has the parameters and the
+    result of `launch`, and calls `start`."""
+    _doors.append(door)
+    try:
+        yield
+    finally:
+        _doors.remove(door)
+
+
+def start(
+    kernel: Entry | Traced | Kernel,
+    grid: int | Sequence[int],
+    block: int | Sequence[int] | None = None,
+    cluster: int | Sequence[int] | None = None,
+    smem: int | None = None,
+    args: Sequence[Any] = (),
+    device: Device | str | None = None,
+    observers: Sequence[Any] = (),
+    stream: Any = None,
+    numerics: str | None = None,
+    limit: int | None = None,
+    memory: Sequence[Any] | None = None,
+) -> LaunchResult:
+    """Run ``kernel`` as `launch` does, past every door."""
     check_limit(limit)
     entry, shape, args = prepare_launch(kernel, grid, block, cluster, args)
     arrays = memory_arrays(memory)

@@ -1,4 +1,4 @@
-"""The launches of a program of others on a virtual GPU: run, and on request checked and profiled."""
+"""The launches of a program on a virtual GPU: run, and on request checked and profiled."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any
 
 from warpwright import display
 from warpwright.errors import Deadlock, DescriptorError, DeviceError, LimitReached, UnsupportedInstruction
-from warpwright.gpu import Device
+from warpwright.gpu import Device, LaunchResult
+from warpwright.lang import Kernel
+from warpwright.lang.trace import Traced
 from warpwright.run.check import check, merge_verdicts
-from warpwright.run.launch import Entry, launch
+from warpwright.run.devices import resolve
+from warpwright.run.launch import Entry, dim3, entry_point, start
 from warpwright.run.profile import profile
 from warpwright.vgpu.checks.coverage import Coverage
 from warpwright.vgpu.checks.findings import Finding, Verdict
@@ -23,7 +26,7 @@ __all__ = ["Launched", "Session"]
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """One launch of a foreign kernel: its name, its grid in CTAs, and what was asked for: verdict, predicted time. A
+    """One launch: the kernel's name, its grid in CTAs, and what was asked for: verdict, predicted time. A
     launch that failed has a verdict in any case."""
 
     name: str
@@ -60,21 +63,37 @@ class Session:
         Raises DeviceError or DescriptorError for a fault or a deadlock of the kernel, which the verdict of the launch
         has too.
         """
-        given = {**how, "args": args, "device": self.device}
-        asked = re.search(self.only, entry.name) is not None
-        verdict = check(entry, strict=self.strict, **given) if self.check and asked else None
-        try:
-            time_us = self.predict(entry, given) if self.profile and asked else None
-            launch(entry, **given)
-        except (DeviceError, DescriptorError) as error:
-            failure = _verdict_on_failure(entry.name, self.device.name, verdict, error)
-            self.launches.append(Launched(entry.name, how["grid"], failure, None))
-            raise
-        done = Launched(entry.name, how["grid"], verdict, time_us)
-        self.launches.append(done)
-        return done
+        self._run(entry, {**how, "args": args, "device": self.device}, {})
+        return self.launches[-1]
 
-    def predict(self, entry: Entry, given: dict[str, Any]) -> float:
+    def take(self, kernel: Entry | Traced | Kernel, grid: Any, **how: Any) -> LaunchResult:
+        """Run a launch of `ww.launch`, as `launch` does. The session's device takes the place of a real GPU and of the
+        default; another virtual GPU runs what names it."""
+        traced = kernel.trace() if isinstance(kernel, Kernel) else kernel
+        named = getattr(how["device"], "name", how["device"])
+        device = self.device if named is None or str(named).startswith("cuda") else resolve(how["device"])
+        options = {name: how.pop(name) for name in ("stream", "numerics", "observers")}
+        if how["limit"] is None:
+            del how["limit"]  # `check` has a limit of its own
+        return self._run(traced, {**how, "grid": grid, "device": device}, options)
+
+    def _run(self, kernel: Entry | Traced, given: dict[str, Any], options: dict[str, Any]) -> LaunchResult:
+        """Run a launch and store it; ``given`` are arguments of `check` and `profile` too, ``options`` only of
+        `start`."""
+        name, grid, device = entry_point(kernel).name, dim3("grid", given["grid"]), given["device"].name
+        asked = re.search(self.only, name) is not None
+        verdict = check(kernel, strict=self.strict or None, **given) if self.check and asked else None
+        try:
+            time_us = self.predict(kernel, given) if self.profile and asked else None
+            result = start(kernel, **given, **options)
+        except (DeviceError, DescriptorError) as error:
+            failure = _verdict_on_failure(name, device, verdict, error)
+            self.launches.append(Launched(name, grid, failure, None))
+            raise
+        self.launches.append(Launched(name, grid, verdict, time_us))
+        return result
+
+    def predict(self, entry: Entry | Traced, given: dict[str, Any]) -> float:
         """Returns the predicted time of a launch, µs."""
         predicted = profile(entry, **given)
         if self.longest is None or predicted.time_us > self.longest.time_us:

@@ -13,8 +13,8 @@ from warpwright.errors import DeviceError, LaunchError
 from warpwright.gpu import LaunchResult
 from warpwright.layout.peers import PerRank, each_value
 from warpwright.ptx import nodes
+from warpwright.targets import DEVICES, Timing, runs
 from warpwright.targets import Device as Spec
-from warpwright.targets import Timing, runs
 from warpwright.vgpu.jit.compile import Kernel, compile_program
 from warpwright.vgpu.jit.costs import costs_of
 from warpwright.vgpu.jit.runtime import COMPILER
@@ -158,7 +158,7 @@ class Device:
     def _check(self, launch: Launch) -> None:
         limits, program = self.spec.limits, launch.kernel.program
         if not runs(program.arch, self.spec.arch):
-            given = f"device {self.name} is {self.spec.arch}: compile it for that"
+            given = f"device {self.name} is {self.spec.arch}: compile it for that{_other_device(program.arch)}"
             raise LaunchError(f"kernel {launch.name} is for {program.arch}; {given}.")
         _check_extents("grid", launch.grid, limits.max_grid_dim)
         _check_extents("block", launch.block, limits.max_block_dim)
@@ -213,6 +213,12 @@ def _checked_slice(program: Program) -> int:
     """Returns so few block jumps that their rows fit into the buffer, however long the blocks are."""
     longest = max(len(block.insts) for block in program.blocks)
     return max(1, min(_CHECKED_SLICE, CAPACITY // 2 // (ROWS_OF_ONE * max(1, longest))))
+
+
+def _other_device(target: str) -> str:
+    """Returns the part of an error that names the first virtual GPU that runs code for ``target``, if there is one."""
+    name = next((spec.name for spec in DEVICES.values() if runs(target, spec.arch)), None)
+    return f", or launch it on device {name!r}" if name else ""
 
 
 def _check_extents(what: str, given: Dim3, most: Dim3) -> None:
