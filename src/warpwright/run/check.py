@@ -172,8 +172,9 @@ def _watch(
     an effect, or whether the values differ; not for a strict check, nor if the arrays have changed."""
     watcher = watch()
     error = run(watcher, seed, discard)
-    if watcher.doubts and discard and not watcher.strict:
-        watcher = watch(doubted=frozenset(watcher.doubts))
+    doubts = watcher.all_doubts() if discard and not watcher.strict else set()
+    if doubts:
+        watcher = watch(doubted=frozenset(doubts))
         error = run(watcher, seed, discard)
     return watcher, error
 

@@ -100,6 +100,8 @@ NOTES = [
     ("late fence", "proxy-fence", 32, WRITTEN + "bar.sync 0;" + SEND.format(fence=FENCE)),
     ("equal", "race", 64, EQUAL.format(value="mov.u32 %r5, %ctaid.x; add.u32 %r5, %r5, 7;")),
     ("equal", "race", 64, MATRIX.format(value="shl.b32 %r5, %lane, 3;")),
+    ("equal", "race", 64, "st.global.u32 [%a0], 7; ret;"),
+    ("equal", "race", 64, "st.u32 [%a0], 7; ret;"),
 ]
 
 
@@ -205,6 +207,39 @@ def test_stores_of_other_values_race() -> None:
     assert rules(EQUAL.format(value="shr.u32 %r5, %t, 6;"), threads=64) == set()
     last = "setp.eq.u32 %p0, %t, 63; selp.b32 %r5, 1, 0, %p0;"
     assert rules(MATRIX.format(value=last), threads=64) == {"race"}
+
+
+# All CTAs store {value} to one word of global memory, and four of them each the number of their half to another.
+CTAS = """mov.u32 %r5, {value}; st.global.u32 [%a0], %r5; shr.u32 %r6, %r0, 2; mul.wide.u32 %a1, %r6, 4;
+  add.u64 %a1, %a1, %a0; st.global.u32 [%a1+4], %r6; ret;"""
+
+
+def grid_verdict(body: str, grid: int, block: int) -> Verdict:
+    kernel = ww.load_ptx(text(body, (np.zeros(4, np.uint32),) * 2))["k"]
+    return ww.check(kernel, args=[np.zeros(4, np.uint32)] * 2, grid=grid, block=block, device="b200")
+
+
+def test_ctas_that_store_equal_values_to_global_memory() -> None:
+    equal = grid_verdict(CTAS.format(value="7"), 8, 32)
+    assert {(note.rule.id, note.evidence) for note in equal.notes} == {("grid-race", EVIDENCE["equal"])}
+    assert equal.kind == "notes" and len(equal.notes) == 2
+    found = grid_verdict(CTAS.format(value="%r0"), 8, 32)
+    assert [finding.rule.id for finding in found.findings] == ["grid-race"] and len(found.notes) == 1
+
+
+def test_of_stores_by_one_instruction_one_has_another_value() -> None:
+    last = "setp.eq.u32 %p0, %t, 255; selp.u32 %r5, 8, 7, %p0; st.global.u32 [%a0], %r5; ret;"
+    found = grid_verdict(last, 4, 64)
+    assert {finding.rule.id for finding in found.findings} == {"race"}
+
+
+def test_a_race_in_shared_memory_does_not_hide_one_in_global_memory() -> None:
+    """One instruction: warps 1 and 2 store equal values to shared memory, warp 0 of each CTA another to global."""
+    body = """.shared .align 4 .b32 flag; mov.u32 %r6, flag; cvt.u64.u32 %a1, %r6; cvta.shared.u64 %a1, %a1;
+      setp.eq.u32 %p0, %warp, 0; selp.b64 %a1, %a0, %a1, %p0; st.u32 [%a1], %r0; ret;"""
+    found = grid_verdict(body, 4, 96)
+    assert {finding.rule.id for finding in found.findings} == {"grid-race"}
+    assert {note.rule.id for note in found.notes} == {"race"}
 
 
 # Warp 1 stores the rows of warp 0 in reverse: lane 0 gives the address of row 7. Elements count, or rows do.

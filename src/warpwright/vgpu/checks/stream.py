@@ -27,7 +27,7 @@ from warpwright.vgpu.engines.box import geometry
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.engines.pixels import part_inside
 from warpwright.vgpu.engines.tensor_copy import filter_offsets, starts
-from warpwright.vgpu.jit.record import ADDRESSES, OPERANDS
+from warpwright.vgpu.jit.record import ADDRESSES, OPERANDS, VALUED
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.jit.state import DONE, RECORD_WORDS
 from warpwright.vgpu.machine.events import Records, Rows
@@ -78,14 +78,17 @@ class GlobalRows:
 
     ``first``: number, in the cluster, of the first row here (`Knowledge.at` when the row is judged); ``heads`` as in
     `Block`; ``rows``: which of the heads are accesses with an address a lane; ``addresses`` (accesses, 32): host
-    addresses, of any memory, valid where the lane is on; ``records`` with all words, ``issuers``: which of the heads
-    issued each; ``turns``: of the heads, which turn of the launch's clusters each was in."""
+    addresses, of any memory, valid where the lane is on; ``valued``: which of ``rows`` are doubted stores, ``values``
+    (doubted stores, 32): what they write; ``records`` with all words, ``issuers``: which of the heads issued each;
+    ``turns``: of the heads, which turn of the launch's clusters each was in."""
 
     cluster: ClusterFabric
     first: int
     heads: Rows
     rows: Rows
     addresses: Rows
+    valued: Rows
+    values: Rows
     records: Records
     issuers: Rows
     turns: Rows
@@ -94,10 +97,18 @@ class GlobalRows:
 class Shared:
     """What the streams of one launch share: masks of the words that matter, by instruction, and the count of turns.
     ``collectors`` get each part of each stream with its global addresses, from the thread that runs the cluster.
-    ``flags``: strong accesses of global memory may order others, or their order is followed."""
+    ``flags``: strong accesses of global memory may order others, or their order is followed. ``doubted``: instructions;
+    the rows of the stores among them have values."""
 
-    def __init__(self, program: Program, collectors: Sequence[Callable[[GlobalRows], None]], flags: bool) -> None:
+    def __init__(
+        self,
+        program: Program,
+        collectors: Sequence[Callable[[GlobalRows], None]],
+        flags: bool,
+        doubted: frozenset[int] = frozenset(),
+    ) -> None:
         self.collectors = collectors
+        self.valued = np.array([i in doubted and inst.name in VALUED for i, inst in enumerate(program.insts)], np.bool_)
         self.turns = itertools.count()
         self.word_masks, self.operand_masks, self.queued, self.box_stores, self.may_repeat = _masks(program)
         self.strong = np.array([flags and is_strong(kind) for kind in kinds_of(program)], np.bool_)
@@ -205,10 +216,12 @@ class Stream:
         starts = row_starts(rows)
         heads, tables = rows[starts], rows[starts, 1] >> 32 & 15
         on = heads[:, 1, None] >> _LANE & 1 == 1
+        places = self._places(rows, heads[tables > 0], starts[tables > 0], on[tables > 0])
+        inside = places[tables[tables > 0] > 1] != -1  # what a store writes to global memory, `GlobalRows` has
         block = Block(
             heads,
-            self._places(rows, heads[tables > 0], starts[tables > 0], on[tables > 0]),
-            self._packed(rows, heads[tables > 1], starts[tables > 1], on[tables > 1]),
+            places,
+            self._packed(rows, heads[tables > 1], starts[tables > 1], on[tables > 1] & inside),
             self._masked(records),
             self._steps(starts),
             np.array(self.live, np.uint32).reshape(-1, self.cluster.count),
@@ -267,11 +280,15 @@ class Stream:
     def _global_rows(
         self, rows: Rows, starts: Rows, heads: Rows, tables: Rows, records: Records, turns: Rows
     ) -> GlobalRows:
-        chosen = np.flatnonzero(tables == 1)
+        stores = self.shared.valued[heads[:, 0] & 0xFFFF_FFFF]
+        chosen = np.flatnonzero((tables == 1) | stores)
         counts = np.where(self.shared.queued[heads[:, 0] & 0xFFFF_FFFF], heads[:, 2], 0)
         issuers = np.repeat(np.arange(len(heads)), counts)
-        addresses = _table(rows, starts[chosen], 0)
-        return GlobalRows(self.cluster, self.rows_before, heads, chosen, addresses, records, issuers, turns)
+        valued = np.flatnonzero(stores[chosen])
+        addresses, values = _table(rows, starts[chosen], 0), _table(rows, starts[chosen[valued]], 1)
+        return GlobalRows(
+            self.cluster, self.rows_before, heads, chosen, addresses, valued, values, records, issuers, turns
+        )
 
 
 def row_starts(rows: Rows) -> Rows:

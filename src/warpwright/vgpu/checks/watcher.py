@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
@@ -95,7 +96,7 @@ class Watcher(Listener[Launch, Cluster]):
         self.sync_order = SyncOrder(self.facts)
         collectors = [self.globals.addresses.add, self.sync_order.add]
         follows = self.facts.synchronises or self.explores
-        self.shared = Shared(self.program, collectors if self.explores else collectors[:1], follows)
+        self.shared = Shared(self.program, collectors if self.explores else collectors[:1], follows, self.doubted)
         self.meanings = [MEANINGS.get(inst.name) for inst in launch.insts]
         self.compiled = compiled_meanings(self.facts)
         self.reach = Reach(launch, self.names)
@@ -164,9 +165,17 @@ class Watcher(Listener[Launch, Cluster]):
                     found[lines] = finding
         return list(found.values())
 
+    @cached_property
+    def _global_findings(self) -> list[Finding]:
+        return self.globals.findings(self.last)
+
+    def all_doubts(self) -> set[int]:
+        """Returns ``doubts`` with the stores that race in global memory; the run is over."""
+        return self.doubts | (self.globals.doubts if self.started and self._global_findings else set())
+
     def verdict(self, device: str, error: DeviceError | DescriptorError | None) -> Verdict:
         """Returns the verdict on the launch; ``error`` is what stopped it."""
-        findings, reasons = [*self._cluster_findings(), *self.globals.findings(self.last), *self._text_findings()], []
+        findings, reasons = [*self._cluster_findings(), *self._global_findings, *self._text_findings()], []
         findings += self.lock_order.findings()
         if isinstance(error, UnsupportedInstruction | LimitReached):
             reasons.append(str(error))

@@ -69,6 +69,7 @@ class Addresses:
         self.tabled = 0
         self.operations: list[_Operations] = []
         self.issued: dict[int, int] = {}
+        self.stored: dict[tuple[int, int], tuple[Ints, Ints]] = {}  # by cluster and row of a doubted store: where, what
         self.maps: dict[int, dict[int, int]] = {}  # by cluster: the tensor maps of its operations
 
     @cached_property
@@ -90,7 +91,11 @@ class Addresses:
         by = rows.issuers[issued]
         turns, by_row = rows.turns[by], rows.first + by
         operations = _Operations(np.full(len(by), number), turns, by_row, first + issued, records[issued])
+        valued = rows.rows[rows.valued]
+        on = heads[valued, 1, None] >> _LANE & 1 == 1
+        stored = zip(np.where(on, rows.addresses[rows.valued], 0), rows.values, strict=True)
         with self.lock:
+            self.stored.update(zip(((number, row) for row in (rows.first + valued).tolist()), stored, strict=True))
             self.operations.append(operations)
             where = np.full(len(at), number), rows.turns[at], rows.first + at
             self.rows.append(_Rows(*where, *self._compact(heads[at], rows.addresses[chosen])))
@@ -115,6 +120,14 @@ class Addresses:
         self.tables.append(addresses[~regular])
         self.tabled += len(self.tables[-1])
         return heads[:, 0] & 0xFFFF_FFFF, heads[:, 0] >> 32, mask, heads[:, 2], low, high, stride, table
+
+    def value_at(self, cluster: int, row: int, host: int) -> int | None:
+        """Returns what a row stores at a host address; None if it is not known, or if lanes store different values."""
+        if (cluster, row) not in self.stored:
+            return None
+        addresses, values = self.stored[cluster, row]
+        found = np.unique(values[addresses == host])
+        return int(found[0]) if len(found) == 1 else None
 
     def gather(self) -> None:
         """Concatenate the accesses of all clusters, which are over, in the order of their numbers."""

@@ -38,8 +38,9 @@ from warpwright.vgpu.checks.order.access_kinds import (
 from warpwright.vgpu.checks.order.contexts import Contexts, Point
 from warpwright.vgpu.checks.order.flags import Flags
 from warpwright.vgpu.checks.order.order import Order, Strong
-from warpwright.vgpu.checks.rules import RULES
+from warpwright.vgpu.checks.rules import EVIDENCE, RULES
 from warpwright.vgpu.checks.steps import step_of
+from warpwright.vgpu.jit.record import VALUED
 from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.program.names import Names
 from warpwright.vgpu.program.program import Inst, results
@@ -84,6 +85,8 @@ class Globals:
         self.in_turn = self.synchronises or exchanges(launch.insts)
         self.fences = self._both_proxies()
         self.read_only = np.array([inst.has("nc") for inst in launch.insts], np.bool_)
+        self.valued = np.array([inst.name in VALUED for inst in launch.insts], np.bool_)
+        self.doubts: set[int] = set()  # stores that race with stores
         self.judged: dict[bytes, Judged] = {}
         self.digests: dict[int, bytes] = {}
 
@@ -223,15 +226,33 @@ class Globals:
                 hidden[chosen] = ~self._are_fenced(a, b, first.select(chosen), second.select(chosen), proxy)
         same, maps = first.cluster == second.cluster, (first.proxy == MAP) | (second.proxy == MAP)
         peers = self._ranks(first) != self._ranks(second)
-        for rule, which in (
-            ("race", ~ordered & same & ~maps),
-            ("grid-race", ~ordered & ~same & ~peers & ~maps),
-            ("peer-race", ~ordered & peers & ~maps),
-            ("proxy-fence", hidden & ~maps),
-            ("tensor-map", (hidden | ~ordered) & maps),
-            ("read-only", ordered & (self.read_only[first.inst] | self.read_only[second.inst])),
+        equal = self._are_equal(first, second, ~ordered & ~maps)
+        races = ~ordered & ~maps & ~equal
+        for rule, which, evidence in (
+            ("race", races & same, ""),
+            ("grid-race", races & ~same & ~peers, ""),
+            ("peer-race", races & peers, ""),
+            ("race", equal & same, EVIDENCE["equal"]),
+            ("grid-race", equal & ~same & ~peers, EVIDENCE["equal"]),
+            ("peer-race", equal & peers, EVIDENCE["equal"]),
+            ("proxy-fence", hidden & ~maps, ""),
+            ("tensor-map", (hidden | ~ordered) & maps, ""),
+            ("read-only", ordered & (self.read_only[first.inst] | self.read_only[second.inst]), ""),
         ):
-            yield from self._rule_findings(rule, first.select(which), second.select(which))
+            yield from self._rule_findings(rule, first.select(which), second.select(which), evidence)
+
+    def _are_equal(self, first: Touches, second: Touches, races: Bools) -> Bools:
+        """Returns which races are of two stores of the same value; stores whose values are unknown are doubted."""
+        equal = races & self.valued[first.inst] & self.valued[second.inst]
+        self.doubts.update(first.inst[equal].tolist(), second.inst[equal].tolist())
+        equal &= (first.low == second.low) & (first.high == second.high)
+        for at in np.flatnonzero(equal).tolist():
+            one, other = (
+                self.addresses.value_at(int(each.cluster[at]), int(each.row[at]), int(each.low[at]))
+                for each in (first, second)
+            )
+            equal[at] = one is not None and one == other
+        return equal
 
     def _strong_both(self, first: Touches, second: Touches) -> Bools:
         """Returns the pairs that are morally strong: no race in either order (PTX ISA 9.1 section 8.7.1)."""
@@ -292,8 +313,8 @@ class Globals:
                 found[rest] = before & after
         return found
 
-    def _rule_findings(self, rule: str, first: Touches, second: Touches) -> Iterator[Finding]:
-        """Yields one finding for each pair of instructions."""
+    def _rule_findings(self, rule: str, first: Touches, second: Touches, evidence: str) -> Iterator[Finding]:
+        """Yields one finding for each pair of instructions, a note if there is ``evidence``."""
         if rule in self.off:
             return
         keys = first.inst << 32 | second.inst
@@ -301,7 +322,7 @@ class Globals:
             steps = self._step("first", first, at), self._step("second", second, at)
             what = self._missing(rule, first, second, at)
             found = replace(RULES[rule], repair=what.repair) if what.repair else RULES[rule]
-            yield Finding(found, steps, what.message)
+            yield Finding(found, steps, what.message, evidence=evidence)
 
     def _missing(self, rule: str, first: Touches, second: Touches, at: int) -> Missing:
         """Returns what is missing between two accesses."""
