@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch.distributed import distributed_c10d as c10d
 from warpwright import cuda
 from warpwright.cuda.driver import call, require
 from warpwright.distributed.agreement import Agreement, time_limit
+from warpwright.distributed.context_problem import ContextProblem
 from warpwright.distributed.launches import launch_at
 from warpwright.distributed.problem import Problem
 from warpwright.errors import UsageError
@@ -48,7 +50,7 @@ class Workspace:
         self.device = torch.device("cuda", self.gpu.ordinal)
         self.bindings = require()
         self.bound: dict[Any, Any] = {}  # engines of problems, with the memory of now
-        self._digests: dict[Problem, int] = {}
+        self._digests: dict[Problem | ContextProblem, int] = {}
         self.kept: list[Any] = []  # memory that captured graphs may use
         self.control, self.marks = self._share(MARK_BYTES + FLAG_BYTES * (RANKS + FLAGS))
         self.begun = tuple(pointer + MARK_BYTES for pointer in self.marks)
@@ -62,7 +64,7 @@ class Workspace:
         self._events: dict[int, Any] = {}
         self._barrier = functools.lru_cache(256)(self._bind_barrier)
 
-    def digest(self, problem: Problem) -> int:
+    def digest(self, problem: Problem | ContextProblem) -> int:
         """Returns the digest of a problem that all ranks agree on. Raises the errors of `Agreement.digest`."""
         found = self._digests.get(problem)
         if found is None:
@@ -141,6 +143,11 @@ class Workspace:
     def stream() -> int:
         """Returns the handle of torch's current stream."""
         return int(torch.cuda.current_stream().cuda_stream)
+
+    def beside(self) -> AbstractContextManager[Any]:
+        """Returns a context in which the stream ``receives`` is torch's current stream."""
+        found: AbstractContextManager[Any] = torch.cuda.stream(self.streams[1])
+        return found
 
     def event(self, number: int) -> Any:
         """Returns one of the events of this workspace."""

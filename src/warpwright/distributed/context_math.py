@@ -1,0 +1,51 @@
+"""Attention and its gradients in plain torch, as the calls of context-parallel attention on the host need them.
+
+The last query is at the position of the last key.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["attend", "differentiate"]
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, out: Tensor, causal: bool, scale: float | None) -> Tensor:
+    """Write attention to ``out``; returns the log-sum-exp of the rows."""
+    scores = _scores(q, k, causal, scale)
+    lse = scores.logsumexp(-1)
+    out.copy_(torch.exp(scores - lse.unsqueeze(-1)) @ _for_queries(v, q))
+    return lse
+
+
+def differentiate(
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, causal: bool, scale: float | None
+) -> tuple[Tensor, ...]:
+    """Returns the gradients by q, k and v of `attend`, which wrote ``o`` and returned ``lse``."""
+    weights = torch.exp(_scores(q, k, causal, scale) - lse.unsqueeze(-1))
+    do = do.to(weights.dtype)
+    means = (do * o).sum(-1, keepdim=True)
+    of_scores = weights * (do @ _for_queries(v, q).mT - means) * _factor(q, scale)
+    of_k, of_v = of_scores.mT @ q.to(weights.dtype), weights.mT @ do
+    of_q = of_scores @ _for_queries(k, q)
+    return of_q.to(q.dtype), *(each.unflatten(1, (k.shape[1], -1)).sum(2).to(k.dtype) for each in (of_k, of_v))
+
+
+def _scores(q: Tensor, k: Tensor, causal: bool, scale: float | None) -> Tensor:
+    """Returns the scaled scores, in float32 at least; those of keys after a query are -inf."""
+    keys = _for_queries(k, q)
+    scores = q.to(keys.dtype) @ keys.mT * _factor(q, scale)
+    q_len, kv_len = scores.shape[-2:]
+    hidden = torch.ones(q_len, kv_len, dtype=torch.bool, device=q.device).triu(kv_len - q_len + 1)
+    return scores.masked_fill(hidden, -torch.inf) if causal else scores
+
+
+def _for_queries(x: Tensor, q: Tensor) -> Tensor:
+    """Returns keys or values of each head of the queries, in float32 at least."""
+    return x.repeat_interleave(q.shape[1] // x.shape[1], 1).to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _factor(q: Tensor, scale: float | None) -> float:
+    found: float = q.shape[-1] ** -0.5 if scale is None else scale
+    return found

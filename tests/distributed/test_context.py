@@ -1,0 +1,151 @@
+"""The engine of context-parallel attention on ranks of the host, against float64; the kernels of a virtual H200."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
+
+from tests.distributed.host_workspace import run_ranks, workspaces
+from warpwright.distributed import context, context_math, context_problem
+from warpwright.distributed.context_problem import QueryCall, describe_context
+from warpwright.distributed.sequence import chunks_of, join_ranks
+from warpwright.errors import UsageError
+from warpwright.ops.attention.backward import gradients
+from warpwright.ops.attention.forward import attention
+
+BATCH, HEADS, KV_HEADS = 2, 4, 2
+NBYTES = 1 << 22
+
+
+def _random(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _shards(whole: torch.Tensor, ranks: int, zigzag: bool) -> list[torch.Tensor]:
+    chunks = whole.chunk(ranks * (2 if zigzag else 1), 2)
+    return [torch.cat([chunks[number] for number in chunks_of(rank, ranks, zigzag)], 2) for rank in range(ranks)]
+
+
+def _run(
+    inputs: list[torch.Tensor], ranks: int, causal: bool, zigzag: bool, attend: Any, differentiate: Any, times: int = 1
+) -> list[torch.Tensor]:
+    """Returns o and the gradients of q, k and v of the whole sequence; ``inputs`` are q, k, v and the gradient of o."""
+    shared = workspaces(ranks, NBYTES)
+    parts = list(zip(*(_shards(each, ranks, zigzag) for each in inputs), strict=True))
+    options = ranks, causal, None, zigzag
+    for _ in range(times):  # later calls find flags and data of the ones before
+        results = [[torch.full_like(each, torch.nan) for each in (q, q, k, v)] for q, k, v, _ in parts]
+        lses = [
+            torch.full(q.shape[:3], torch.nan, dtype=torch.promote_types(q.dtype, torch.float32)) for q, *_ in parts
+        ]
+        forward, backward = [], []
+        for rank, ((q, k, v, do), (o, *grads), lse) in enumerate(zip(parts, results, lses, strict=True)):
+            run = context.Forward(shared[rank], describe_context("forward", q, k, v, *options), attend)
+            forward.append(partial(run, q, k, v, o, lse))
+            run = context.Backward(shared[rank], describe_context("backward", q, k, v, *options), differentiate)
+            backward.append(partial(run, (q, k, v, o, lse, do), *grads))
+        run_ranks(forward)
+        for each in shared:
+            each.data.fill_(0xFF)
+        run_ranks(backward)
+    zigzag = zigzag and causal
+    return [join_ranks(torch.stack(each), 2, zigzag) for each in zip(*results, strict=True)]
+
+
+def _reference(inputs: list[torch.Tensor], causal: bool) -> list[torch.Tensor]:
+    q, k, v, do = (each.double() for each in inputs)
+    out = torch.empty_like(q)
+    lse = context_math.attend(q, k, v, out, causal, None)
+    return [out, *context_math.differentiate(q, k, v, out, lse, do, causal, None)]
+
+
+def test_the_reference_is_that_of_torch() -> None:
+    q, k, v = (_random(seed, 1, heads, 9, 8).requires_grad_() for seed, heads in enumerate((4, 2, 2)))
+    do, wide = _random(3, 1, 4, 9, 8), [each.repeat_interleave(2, 1) for each in (k, v)]
+    expected = torch.nn.functional.scaled_dot_product_attention(q, *wide, is_causal=True)
+    expected.backward(do)
+    found = _reference([each.detach() for each in (q, k, v, do)], True)
+    for one, other in zip(found, (expected, q.grad, k.grad, v.grad), strict=True):
+        assert torch.allclose(one, other)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(
+    ("ranks", "causal", "zigzag"),
+    [(2, True, True), (3, True, True), (8, True, True), (3, True, False), (2, False, True)],
+)
+def test_every_rank_gets_its_rows(
+    ranks: int, causal: bool, zigzag: bool, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context_problem, "GROUP_BYTES", 1 if groups > 1 else 1 << 30)
+    shapes = [(BATCH, heads, 6 * ranks, 8) for heads in (HEADS, KV_HEADS, KV_HEADS, HEADS)]
+    inputs = [_random(seed, *shape) for seed, shape in enumerate(shapes)]
+    # Without a causal mask the engine takes the rows of a rank as one chunk.
+    found = _run(inputs, ranks, causal, zigzag and causal, context_math.attend, context_math.differentiate, 2)
+    for result, expected in zip(found, _reference(inputs, causal), strict=True):
+        assert torch.allclose(result, expected, atol=1e-12)
+
+
+def test_the_kernels_of_hopper_on_two_ranks() -> None:
+    """In bf16: results within roundings of 2⁻⁸, gradients of keys within a rounding of each part more."""
+
+    def attend(q: Any, k: Any, v: Any, out: Any, causal: bool, scale: float | None) -> Any:
+        return attention(q, k, v, causal=causal, scale=scale, out=out, return_lse=True, device="h200")[1]
+
+    def differentiate(*given: Any) -> Any:
+        *arrays, causal, scale = given
+        return gradients(*arrays, causal=causal, scale=scale, device="h200")
+
+    inputs = [_random(seed, 1, heads, 384, 64).bfloat16() for seed, heads in enumerate((2, 1, 1, 2))]
+    found = _run(inputs, 2, True, True, attend, differentiate)
+    for result, expected in zip(found, _reference(inputs, True), strict=True):
+        error = float((result.double() - expected).abs().max() / expected.abs().max())
+        assert error <= 3 * 2.0**-9
+
+
+def test_calls_and_chunks() -> None:
+    q, k = torch.empty(1, 4, 64, 8), torch.empty(1, 2, 64, 8)
+    problem = describe_context("attention", q, k, k, 4, True, None, True)
+    assert [problem.chunks(rank) for rank in range(4)] == [(0, 7), (1, 6), (2, 5), (3, 4)]
+    assert problem.calls(1) == [QueryCall(slice(32, 64), 224), QueryCall(slice(0, 32), 64)]
+    assert [problem.viewers(chunk) for chunk in (0, 3, 4, 6)] == [slice(0, 4), slice(0, 4), slice(0, 4), slice(0, 2)]
+    work = [sum(call.end for call in problem.calls(rank)) for rank in range(4)]
+    assert len(set(work)) == 1
+    assert problem._replace(zigzag=False).viewers(1) == slice(1, 4)
+    assert problem._replace(causal=False, zigzag=False).calls(1) == [QueryCall(slice(0, 64), 256)]
+
+
+def test_groups_of_heads_have_megabytes() -> None:
+    q, k = (torch.empty(1, heads, 32768, 128, dtype=torch.bfloat16, device="meta") for heads in (32, 8))
+    problem = describe_context("attention", q, k, k, 2, True, None, True)
+    assert problem.groups == 4
+    assert problem._replace(kv_heads=6).groups == 3
+    assert problem._replace(rows=4096).groups == 1
+    assert problem._replace(rows=8192).groups == 2
+
+
+def test_tensors_that_do_not_fit_together() -> None:
+    q, k = torch.empty(1, 4, 63, 8), torch.empty(1, 2, 63, 8)
+    for call, sentence in (
+        (
+            lambda: describe_context("attention", q, k, k[..., :4], 2, True, None, True),
+            "attention: given q of shape (1, 4, 63, 8), k of (1, 2, 63, 8) and v of (1, 2, 63, 4); expected (batch, "
+            "heads, rows, head_dim) and twice (batch, kv_heads, rows, head_dim), with heads a multiple of kv_heads",
+        ),
+        (
+            lambda: describe_context("attention", q, k, k.half(), 2, True, None, True),
+            "attention: given q of torch.float32, k of torch.float32 and v of torch.float16; expected one dtype",
+        ),
+        (
+            lambda: describe_context("attention", q, k, k, 2, True, None, True),
+            "attention: given 63 rows; expected two chunks of equal length, as shard_sequence makes them, or "
+            "zigzag=False",
+        ),
+    ):
+        with pytest.raises(UsageError) as caught:
+            call()
+        assert str(caught.value) == sentence
