@@ -30,7 +30,7 @@ class HostWorkspace(Workspace):
         self.rank, self.ranks, self.entrance = rank, ranks, entrance
         self.gpu: Any = SimpleNamespace(spec=DEVICES["h200"])
         self.bound, self.problems = {}, list[Problem | ContextProblem]()
-        self.sends, self.receives = 1, 2
+        self.sends, self.receives, *self.side = 1, 2, 3, 4
         self.data = torch.full((nbytes,), 0xFF, dtype=torch.uint8)
         self.words = torch.zeros(256, dtype=torch.int32)
 
@@ -54,7 +54,7 @@ class HostWorkspace(Workspace):
     def order(self, before: int, after: int, event: int) -> None:
         assert before != after
 
-    def beside(self) -> AbstractContextManager[None]:
+    def beside(self, number: int) -> AbstractContextManager[None]:
         return nullcontext()
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:

@@ -124,8 +124,8 @@ def test_groups_of_heads_have_megabytes() -> None:
     problem = describe_context("attention", q, k, k, 2, True, None, True)
     assert problem.groups == 4
     assert problem._replace(kv_heads=6).groups == 3
-    assert problem._replace(rows=4096).groups == 1
-    assert problem._replace(rows=8192).groups == 2
+    assert problem._replace(rows=2048).groups == 1
+    assert problem._replace(rows=4096).groups == 2
 
 
 def test_tensors_that_do_not_fit_together() -> None:

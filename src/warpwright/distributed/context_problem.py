@@ -13,7 +13,7 @@ from warpwright.errors import UsageError
 __all__ = ["ContextProblem", "QueryCall", "describe_context"]
 
 GROUPS = 4  # of heads, at most
-GROUP_BYTES = 16 << 20  # at least, of keys and values of a rank in a group of several
+GROUP_BYTES = 16 << 20  # at least, of keys and values of all ranks in a group of several
 
 
 class QueryCall(NamedTuple):
@@ -52,7 +52,7 @@ class ContextProblem(NamedTuple):
     def groups(self) -> int:
         """Groups of heads. Attention of a group runs while keys and values of the next one are sent."""
         itemsize: int = self.dtype.itemsize
-        nbytes = 2 * self.batch * self.kv_heads * self.rows * self.head_dim * itemsize
+        nbytes = 2 * self.batch * self.kv_heads * self.ranks * self.rows * self.head_dim * itemsize
         most = max(1, min(GROUPS, nbytes // GROUP_BYTES))
         return max(count for count in range(1, most + 1) if self.kv_heads % count == 0)
 
