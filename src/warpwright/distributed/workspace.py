@@ -37,8 +37,8 @@ class Workspace:
 
     ``data`` is memory of this rank, ``pointers`` has the addresses of that of all ranks, ``flags`` likewise. A call
     begins with `start`, a barrier: then every rank has ended its calls before, and the flags of this rank are 0.
-    ``begun`` and ``calls`` are for kernels that send by themselves (`warpwright.kernels.node`). ``side`` has streams for
-    kernels of a call that run beside each other.
+    ``begun`` and ``calls`` are for kernels that send by themselves (`warpwright.kernels.node`). ``side`` has streams
+    for kernels of a call that run beside each other.
     """
 
     def __init__(self, group: Any) -> None:
