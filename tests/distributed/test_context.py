@@ -12,10 +12,13 @@ torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'war
 from tests.distributed.host_workspace import run_ranks, workspaces
 from warpwright.distributed import context, context_math, context_problem
 from warpwright.distributed.context_problem import QueryCall, describe_context
-from warpwright.distributed.sequence import chunks_of, join_ranks
+from warpwright.distributed.packed import Packed
+from warpwright.distributed.sequence import chunks_of, join_ranks, packed_order
 from warpwright.errors import UsageError
 from warpwright.ops.attention.backward import gradients
 from warpwright.ops.attention.forward import attention
+from warpwright.ops.attention.varlen import attention_varlen
+from warpwright.ops.attention.varlen_backward import gradients_varlen
 
 BATCH, HEADS, KV_HEADS = 2, 4, 2
 NBYTES = 1 << 22
@@ -31,12 +34,26 @@ def _shards(whole: torch.Tensor, ranks: int, zigzag: bool) -> list[torch.Tensor]
 
 
 def _run(
-    inputs: list[torch.Tensor], ranks: int, causal: bool, zigzag: bool, attend: Any, differentiate: Any, times: int = 1
+    inputs: list[torch.Tensor],
+    ranks: int,
+    causal: bool,
+    zigzag: bool,
+    attend: Any,
+    differentiate: Any,
+    times: int = 1,
+    cu_seqlens: torch.Tensor | None = None,
 ) -> list[torch.Tensor]:
-    """Returns o and the gradients of q, k and v of the whole sequence; ``inputs`` are q, k, v and the gradient of o."""
+    """Returns o and the gradients of q, k and v of the whole sequence; ``inputs`` are q, k, v and the gradient of o.
+
+    With ``cu_seqlens`` the inputs are packed, and the two functions are those of packed sequences.
+    """
+    if cu_seqlens is not None:
+        chunks, tokens = ranks * (2 if zigzag else 1), inputs[0].shape[2]
+        order = packed_order(cu_seqlens, chunks, chunks, tokens)
+        inputs, kernels = [each[:, :, order.argsort()] for each in inputs], (attend, differentiate)
     shared = workspaces(ranks, NBYTES)
     parts = list(zip(*(_shards(each, ranks, zigzag) for each in inputs), strict=True))
-    options = ranks, causal, None, zigzag
+    options = ranks, causal, None, zigzag, cu_seqlens
     for _ in range(times):  # later calls find flags and data of the ones before
         results = [[torch.full_like(each, torch.nan) for each in (q, q, k, v)] for q, k, v, _ in parts]
         lses = [
@@ -44,16 +61,39 @@ def _run(
         ]
         forward, backward = [], []
         for rank, ((q, k, v, do), (o, *grads), lse) in enumerate(zip(parts, results, lses, strict=True)):
-            run = context.Forward(shared[rank], describe_context("forward", q, k, v, *options), attend)
-            forward.append(partial(run, q, k, v, o, lse))
-            run = context.Backward(shared[rank], describe_context("backward", q, k, v, *options), differentiate)
-            backward.append(partial(run, (q, k, v, o, lse, do), *grads))
+            run = context.Forward(shared[rank], describe_context("forward", q, k, v, *options))
+            if cu_seqlens is not None:
+                packed = Packed(cu_seqlens, run.problem, rank, kernels)
+                attend, differentiate = packed.attend, packed.differentiate
+            forward.append(partial(run, attend, q, k, v, o, lse))
+            run = context.Backward(shared[rank], describe_context("backward", q, k, v, *options))
+            backward.append(partial(run, differentiate, (q, k, v, o, lse, do), *grads))
         run_ranks(forward)
         for each in shared:
             each.data.fill_(0xFF)
         run_ranks(backward)
-    zigzag = zigzag and causal
-    return [join_ranks(torch.stack(each), 2, zigzag) for each in zip(*results, strict=True)]
+    whole = [join_ranks(torch.stack(each), 2, zigzag) for each in zip(*results, strict=True)]
+    return whole if cu_seqlens is None else [each[:, :, order] for each in whole]
+
+
+def _virtual(call: Any) -> Any:
+    """Returns a function of attention or its gradients on the virtual H200, as the engine calls it."""
+
+    def run(*given: Any) -> Any:
+        *arrays, causal, scale = given
+        options = {"causal": causal, "scale": scale, "device": "h200"}
+        if call in (attention, attention_varlen):
+            return call(*arrays[:-1], **options, out=arrays[-1], return_lse=True)[1]
+        return call(*arrays, **options)
+
+    return run
+
+
+def _require_roundings(found: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
+    """In bf16: roundings of results and of P, and of the parts of gradients of keys."""
+    for result, right in zip(found, expected, strict=True):
+        error = float((result.double() - right).abs().max() / right.abs().max())
+        assert error <= 3 * 2.0**-9
 
 
 def _reference(inputs: list[torch.Tensor], causal: bool) -> list[torch.Tensor]:
@@ -91,25 +131,44 @@ def test_every_rank_gets_its_rows(
 
 
 def test_the_kernels_of_hopper_on_two_ranks() -> None:
-    """In bf16: results within roundings of 2⁻⁸, gradients of keys within a rounding of each part more."""
-
-    def attend(q: Any, k: Any, v: Any, out: Any, causal: bool, scale: float | None) -> Any:
-        return attention(q, k, v, causal=causal, scale=scale, out=out, return_lse=True, device="h200")[1]
-
-    def differentiate(*given: Any) -> Any:
-        *arrays, causal, scale = given
-        return gradients(*arrays, causal=causal, scale=scale, device="h200")
-
     inputs = [_random(seed, 1, heads, 384, 64).bfloat16() for seed, heads in enumerate((2, 1, 1, 2))]
-    found = _run(inputs, 2, True, True, attend, differentiate)
-    for result, expected in zip(found, _reference(inputs, True), strict=True):
-        error = float((result.double() - expected).abs().max() / expected.abs().max())
-        assert error <= 3 * 2.0**-9
+    found = _run(inputs, 2, True, True, _virtual(attention), _virtual(gradients))
+    _require_roundings(found, _reference(inputs, True))
+
+
+def _packed_reference(inputs: list[torch.Tensor], cu_seqlens: torch.Tensor, causal: bool) -> list[torch.Tensor]:
+    q, k, v, do = (each.double()[0].transpose(0, 1) for each in inputs)
+    out = torch.empty_like(q)
+    lse = context_math.attend_packed(q, k, v, cu_seqlens, cu_seqlens, out, causal, None)
+    found = context_math.differentiate_packed(q, k, v, out, lse, do, cu_seqlens, cu_seqlens, causal, None)
+    return [each.transpose(0, 1).unsqueeze(0) for each in (out, *found)]
+
+
+@pytest.mark.parametrize(("causal", "zigzag"), [(True, True), (True, False), (False, True)])
+def test_packed_sequences(causal: bool, zigzag: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context_problem, "GROUP_BYTES", 1)
+    cu_seqlens = torch.tensor([0, 12, 12, 36, 42], dtype=torch.int32)
+    inputs = [_random(seed, 1, heads, 42, 8) for seed, heads in enumerate((4, 2, 2, 4))]
+    kernels = context_math.attend_packed, context_math.differentiate_packed
+    found = _run(inputs, 3, causal, zigzag, *kernels, 2, cu_seqlens)
+    for result, expected in zip(found, _packed_reference(inputs, cu_seqlens, causal), strict=True):
+        assert torch.allclose(result, expected, atol=1e-12)
+
+
+def test_the_kernels_of_hopper_for_packed_sequences() -> None:
+    cu_seqlens = torch.tensor([0, 200, 200, 384], dtype=torch.int32)
+    inputs = [_random(seed, 1, heads, 384, 64).bfloat16() for seed, heads in enumerate((2, 1, 1, 2))]
+    kernels = _virtual(attention_varlen), _virtual(gradients_varlen)
+    found = _run(inputs, 2, True, True, *kernels, cu_seqlens=cu_seqlens)
+    _require_roundings(found, _packed_reference(inputs, cu_seqlens, True))
 
 
 def test_calls_and_chunks() -> None:
     q, k = torch.empty(1, 4, 64, 8), torch.empty(1, 2, 64, 8)
     problem = describe_context("attention", q, k, k, 4, True, None, True)
+    packed = describe_context("attention", q, k, k, 2, False, None, True, torch.tensor([0, 96, 128]))
+    assert packed.calls(0) == [QueryCall(slice(32, 64), 128), QueryCall(slice(0, 32), 128)]
+    assert packed.text.endswith("causal=False, scale=None, zigzag=True, 2 packed sequences")
     assert [problem.chunks(rank) for rank in range(4)] == [(0, 7), (1, 6), (2, 5), (3, 4)]
     assert problem.calls(1) == [QueryCall(slice(32, 64), 224), QueryCall(slice(0, 32), 64)]
     assert [problem.viewers(chunk) for chunk in (0, 3, 4, 6)] == [slice(0, 4), slice(0, 4), slice(0, 4), slice(0, 2)]

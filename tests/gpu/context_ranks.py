@@ -18,6 +18,7 @@ from warpwright.distributed import (
     all_gather_matmul,
     context_math,
     context_parallel_attention,
+    context_parallel_attention_varlen,
     context_problem,
     shard_sequence,
     unshard_sequence,
@@ -96,6 +97,24 @@ def check_layouts() -> None:
         require_close(one, other, "heads and rows exchanged")
 
 
+def check_packed() -> None:
+    """Packed sequences, one of them empty, causal and not."""
+    unit = 2 * dist.get_world_size()
+    lengths = [unit * 100, 0, unit * 7, unit * 300]
+    cu_seqlens = torch.tensor([0, *lengths], device="cuda").cumsum(0).int()
+    for causal in (True, False):
+        q, k, v, do = given = [random(sum(lengths), heads, 128) for heads in (8, 2, 2, 8)]
+        leaves = [shard_sequence(each, dim=0, cu_seqlens=cu_seqlens).requires_grad_() for each in (q, k, v)]
+        out = context_parallel_attention_varlen(*leaves, cu_seqlens, causal=causal)
+        results = [out, *torch.autograd.grad(out, leaves, shard_sequence(do, dim=0, cu_seqlens=cu_seqlens))]
+        q, k, v, do = (each.float() for each in given)
+        o = torch.empty_like(q)
+        lse = context_math.attend_packed(q, k, v, cu_seqlens, cu_seqlens, o, causal, None)
+        expected = o, *context_math.differentiate_packed(q, k, v, o, lse, do, cu_seqlens, cu_seqlens, causal, None)
+        for one, other in zip(results, expected, strict=True):
+            require_close(unshard_sequence(one, dim=0, cu_seqlens=cu_seqlens), other, f"packed, causal={causal}")
+
+
 def check_many_calls() -> None:
     """Calls of two shapes without synchronisation between them, matmuls of the same workspace among them."""
     sequences = [sequence(*SHAPES[number % 2]) for number in range(10)]
@@ -144,7 +163,7 @@ def check_disagreement() -> None:
         raise AssertionError("ranks with different rows were not told so")
 
 
-CHECKS = (check_results, check_layouts, check_many_calls, check_disagreement, check_compile, check_graph)
+CHECKS = (check_results, check_layouts, check_packed, check_many_calls, check_disagreement, check_compile, check_graph)
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ host. Needs torch with CUDA and NCCL; `bench/distributed.py` and `bench/context_
 from __future__ import annotations
 
 from warpwright.distributed.agreement import DistributedTimeout
-from warpwright.distributed.context_operators import context_parallel_attention
+from warpwright.distributed.context_operators import context_parallel_attention, context_parallel_attention_varlen
 from warpwright.distributed.modules import AllGatherLinear, LinearReduceScatter
 from warpwright.distributed.operators import all_gather_matmul, matmul_reduce_scatter
 from warpwright.distributed.sequence import shard_sequence, unshard_sequence
@@ -19,6 +19,7 @@ __all__ = [
     "LinearReduceScatter",
     "all_gather_matmul",
     "context_parallel_attention",
+    "context_parallel_attention_varlen",
     "matmul_reduce_scatter",
     "replace_symm_mem",
     "shard_sequence",

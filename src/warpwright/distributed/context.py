@@ -154,12 +154,13 @@ class Exchange:
 
 
 class Forward:
-    """Runs calls of a problem; ``attend`` has the arguments of the function above."""
+    """Runs calls of a problem."""
 
-    def __init__(self, shared: Workspace, problem: ContextProblem, attend: Attend = attend) -> None:
-        self.exchange, self.problem, self.attend = Exchange(shared, problem, returns=False), problem, attend
+    def __init__(self, shared: Workspace, problem: ContextProblem) -> None:
+        self.exchange, self.problem = Exchange(shared, problem, returns=False), problem
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor) -> None:
+    def __call__(self, attend: Attend, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor) -> None:
+        """Write ``out`` and ``lse``; ``attend`` has the arguments of the function above."""
         exchange, problem = self.exchange, self.problem
         exchange.start(k, v)
         for group in range(problem.groups):
@@ -167,25 +168,25 @@ class Forward:
             for stream, (rows, _), keys in exchange.calls(group):
                 with exchange.shared.beside(stream):
                     exchange.wait_keys(group)
-                    found = self.attend(queries[:, :, rows], *keys, outputs[:, :, rows], problem.causal, problem.scale)
+                    found = attend(queries[:, :, rows], *keys, outputs[:, :, rows], problem.causal, problem.scale)
                     sums[:, :, rows].copy_(found)
         exchange.end()
 
 
 class Backward:
-    """Runs gradients of a problem; ``differentiate`` has the arguments of the function above."""
+    """Runs gradients of a problem."""
 
-    def __init__(
-        self, shared: Workspace, problem: ContextProblem, differentiate: Differentiate = differentiate
-    ) -> None:
+    def __init__(self, shared: Workspace, problem: ContextProblem) -> None:
         self.exchange, self.problem = Exchange(shared, problem, returns=True), problem
-        self.differentiate = differentiate
 
-    def __call__(self, given: tuple[Tensor, ...], dq: Tensor, dk: Tensor, dv: Tensor) -> None:
-        """Write the gradients; ``given`` is q, k, v, o, lse and the gradient by o."""
+    def __call__(
+        self, differentiate: Differentiate, given: tuple[Tensor, ...], dq: Tensor, dk: Tensor, dv: Tensor
+    ) -> None:
+        """Write the gradients; ``given`` is q, k, v, o, lse and the gradient by o, and ``differentiate`` has the
+        arguments of the function above."""
         exchange, groups = self.exchange, range(self.problem.groups)
         exchange.start(given[1], given[2])
-        kept = [self._group(group, given, dq) for group in groups]
+        kept = [self._group(differentiate, group, given, dq) for group in groups]
         for group in groups:
             exchange.wait_gradients(group)
         exchange.end()
@@ -193,7 +194,9 @@ class Backward:
             exchange.add_gradients(group, dk, dv)
         del kept  # no stream uses these tensors any more
 
-    def _group(self, group: int, given: tuple[Tensor, ...], dq: Tensor) -> list[list[Tensor]]:
+    def _group(
+        self, differentiate: Differentiate, group: int, given: tuple[Tensor, ...], dq: Tensor
+    ) -> list[list[Tensor]]:
         """Compute and send the gradients of a group of heads; returns the tensors that streams and copies still use."""
         exchange, problem = self.exchange, self.problem
         q, _, _, *others = given
@@ -203,7 +206,7 @@ class Backward:
             with exchange.shared.beside(stream):
                 exchange.wait_keys(group)
                 own = [each[:, :, rows] for each in results]
-                of_q, *sums = self.differentiate(queries[:, :, rows], *keys, *own, problem.causal, problem.scale)
+                of_q, *sums = differentiate(queries[:, :, rows], *keys, *own, problem.causal, problem.scale)
                 exchange.heads(dq, group)[:, :, rows].copy_(of_q)
                 found.append([each.transpose(1, 2).contiguous() for each in sums])
             streams.append(stream)

@@ -14,12 +14,14 @@ from torch import Tensor
 from warpwright.distributed import context, context_math
 from warpwright.distributed.collectives import all_gather, group_name, resolve_group
 from warpwright.distributed.context_problem import ContextProblem, describe_context
+from warpwright.distributed.packed import Packed
 from warpwright.distributed.sequence import join_ranks
 from warpwright.distributed.workspace import Workspace, workspace_of
 
-__all__ = ["context_parallel_attention"]
+__all__ = ["context_parallel_attention", "context_parallel_attention_varlen"]
 
 FORWARD, BACKWARD = "context_parallel_attention", "context_parallel_attention_backward"
+Three = tuple[Tensor, Tensor, Tensor]
 Options = tuple[bool, float | None, bool]  # causal, scale, zigzag
 
 
@@ -46,17 +48,41 @@ def context_parallel_attention(
     Raises UsageError for shapes and dtypes that do not fit together or differ between ranks, and DistributedTimeout
     when a rank makes no such call within the time limit.
     """
-    out: Tensor = torch.ops.warpwright.context_parallel_attention(q, k, v, group_name(group), causal, scale, zigzag)[0]
+    options = None, group_name(group), causal, scale, zigzag
+    out: Tensor = torch.ops.warpwright.context_parallel_attention(q, k, v, *options)[0]
     return out
 
 
+def context_parallel_attention_varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens: Tensor,
+    group: Any = None,
+    *,
+    causal: bool = True,
+    scale: float | None = None,
+    zigzag: bool = True,
+) -> Tensor:
+    """Returns this rank's rows of `context_parallel_attention` of packed sequences, each divided among the ranks.
+
+    ``q`` is (rows, heads, head_dim), ``k`` and ``v`` are (rows, kv_heads, head_dim): the part of this rank, as
+    `shard_sequence` returns it with ``dim=0`` and the same ``cu_seqlens``. ``cu_seqlens`` (sequences + 1) of int32 has
+    the sums of the lengths of the whole sequences, from 0 to the number of tokens of all ranks, on the device of q. A
+    length is a multiple of the number of chunks, 2 · ranks in zigzag, else ``ranks``: pad each sequence. On a GPU the
+    lengths are not checked. Gradients need a Hopper GPU. All else is as in `context_parallel_attention`.
+    """
+    rows = (each.transpose(0, 1).unsqueeze(0) for each in (q, k, v))
+    options = cu_seqlens, group_name(group), causal, scale, zigzag
+    out: Tensor = torch.ops.warpwright.context_parallel_attention(*rows, *options)[0]
+    return out.squeeze(0).transpose(0, 1)
+
+
 _library = torch.library.Library("warpwright", "FRAGMENT")
+_OPTIONS = "Tensor? cu_seqlens, str group, bool causal, float? scale, bool zigzag"
+_library.define(f"{FORWARD}(Tensor q, Tensor k, Tensor v, {_OPTIONS}) -> (Tensor, Tensor)")
 _library.define(
-    f"{FORWARD}(Tensor q, Tensor k, Tensor v, str group, bool causal, float? scale, bool zigzag) -> (Tensor, Tensor)"
-)
-_library.define(
-    f"{BACKWARD}(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, str group, bool causal, float? scale, "
-    "bool zigzag) -> (Tensor, Tensor, Tensor)"
+    f"{BACKWARD}(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, {_OPTIONS}) -> (Tensor, Tensor, Tensor)"
 )
 
 
@@ -65,63 +91,82 @@ def _new_results(q: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.promote_types(q.dtype, torch.float32))
 
 
-def _bound(kind: Any, operation: str, q: Tensor, k: Tensor, v: Tensor, group: str, options: Options) -> Any:
-    """Returns the engine of a call, which the workspace of the group keeps."""
+def _engine(
+    kind: Any, operation: str, three: Three, cu_seqlens: Tensor | None, group: str, options: Options
+) -> tuple[Any, ContextProblem, int]:
+    """Returns the engine of a call, which the workspace of the group keeps, its problem and this rank."""
     shared: Workspace = workspace_of(resolve_group(group))
-    key = operation, q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, options
+    layouts = [(each.shape, each.dtype) for each in (*three, *([] if cu_seqlens is None else [cu_seqlens]))]
+    key = operation, *layouts, options
     run = shared.bound.get(key)
     if run is None:
-        problem = describe_context(operation, q, k, v, shared.ranks, *options)
+        problem = describe_context(operation, *three, shared.ranks, *options, cu_seqlens)
         shared.digest(problem)
         run = shared.bound[key] = kind(shared, problem)
-    return run
+    return run, run.problem, shared.rank
 
 
-def _forward(q: Tensor, k: Tensor, v: Tensor, group: str, *options: Any) -> tuple[Tensor, Tensor]:
-    run = _bound(context.Forward, FORWARD, q, k, v, group, options)
+def _forward(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor | None, group: str, *options: Any
+) -> tuple[Tensor, Tensor]:
+    run, problem, rank = _engine(context.Forward, FORWARD, (q, k, v), cu_seqlens, group, options)
+    attend = context.attend if cu_seqlens is None else Packed(cu_seqlens, problem, rank).attend
     out, lse = _new_results(q)
-    run(q, k, v, out, lse)
+    run(attend, q, k, v, out, lse)
     return out, lse
 
 
 def _backward(
-    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, group: str, *options: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    run = _bound(context.Backward, BACKWARD, q, k, v, group, options)
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, cu_seqlens: Tensor | None, group: str,
+    *options: Any,
+) -> Three:  # fmt: skip
+    run, problem, rank = _engine(context.Backward, BACKWARD, (q, k, v), cu_seqlens, group, options)
+    differentiate = context.differentiate if cu_seqlens is None else Packed(cu_seqlens, problem, rank).differentiate
     results = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    run((q, k, v, o, lse, do), *results)
+    run(differentiate, (q, k, v, o, lse, do), *results)
     return results
 
 
 def _gathered(
-    operation: str, q: Tensor, k: Tensor, v: Tensor, group: str, options: Options
+    operation: str, three: Three, cu_seqlens: Tensor | None, group: str, options: Options
 ) -> tuple[ContextProblem, int, list[Tensor]]:
     """Returns the problem, this rank, and keys and values of all ranks."""
     found = resolve_group(group)
-    problem = describe_context(operation, q, k, v, found.size(), *options)
-    return problem, found.rank(), [join_ranks(all_gather(each, group), 2, problem.zigzag) for each in (k, v)]
+    problem = describe_context(operation, *three, found.size(), *options, cu_seqlens)
+    return problem, found.rank(), [join_ranks(all_gather(each, group), 2, problem.zigzag) for each in three[1:]]
 
 
-def _forward_on_host(q: Tensor, k: Tensor, v: Tensor, group: str, *options: Any) -> tuple[Tensor, Tensor]:
-    problem, rank, whole = _gathered(FORWARD, q, k, v, group, options)
+def _on_host(cu_seqlens: Tensor | None, problem: ContextProblem, rank: int) -> tuple[Any, Any]:
+    """Returns the functions of calls in plain torch."""
+    if cu_seqlens is None:
+        return context_math.attend, context_math.differentiate
+    found = Packed(cu_seqlens, problem, rank, (context_math.attend_packed, context_math.differentiate_packed))
+    return found.attend, found.differentiate
+
+
+def _forward_on_host(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor | None, group: str, *options: Any
+) -> tuple[Tensor, Tensor]:
+    problem, rank, whole = _gathered(FORWARD, (q, k, v), cu_seqlens, group, options)
+    attend, _ = _on_host(cu_seqlens, problem, rank)
     out, lse = _new_results(q)
     for rows, end in problem.calls(rank):
-        keys, values = (each[:, :, :end] for each in whole)
-        of_rows = q[:, :, rows], keys, values, out[:, :, rows]
-        lse[:, :, rows] = context_math.attend(*of_rows, problem.causal, problem.scale)
+        keys = [each[:, :, :end] for each in whole]
+        lse[:, :, rows] = attend(q[:, :, rows], *keys, out[:, :, rows], problem.causal, problem.scale)
     return out, lse
 
 
 def _backward_on_host(
-    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, group: str, *options: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    problem, rank, whole = _gathered(BACKWARD, q, k, v, group, options)
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, cu_seqlens: Tensor | None, group: str,
+    *options: Any,
+) -> Three:  # fmt: skip
+    problem, rank, whole = _gathered(BACKWARD, (q, k, v), cu_seqlens, group, options)
+    _, differentiate = _on_host(cu_seqlens, problem, rank)
     dq, sums = torch.empty_like(q), [torch.zeros_like(each) for each in whole]
     for rows, end in problem.calls(rank):
-        queries, outputs, sums_of_rows, of_outputs = (each[:, :, rows] for each in (q, o, lse, do))
-        keys, values = (each[:, :, :end] for each in whole)
-        own = queries, keys, values, outputs, sums_of_rows, of_outputs
-        of_q, *parts = context_math.differentiate(*own, problem.causal, problem.scale)
+        queries, *own = (each[:, :, rows] for each in (q, o, lse, do))
+        keys = [each[:, :, :end] for each in whole]
+        of_q, *parts = differentiate(queries, *keys, *own, problem.causal, problem.scale)
         dq[:, :, rows] = of_q
         for total, part in zip(sums, parts, strict=True):
             total[:, :, :end] += part
@@ -138,31 +183,31 @@ def _reduce_scatter(sums: Tensor, problem: ContextProblem, group: str) -> Tensor
     return torch.ops._c10d_functional.wait_tensor(found).view(parts[0].shape)
 
 
-def _fake_forward(q: Tensor, k: Tensor, v: Tensor, group: str, *options: Any) -> tuple[Tensor, Tensor]:
+def _fake_forward(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
     return _new_results(q)
 
 
-def _fake_backward(
-    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, group: str, *options: Any
-) -> tuple[Tensor, Tensor, Tensor]:
+def _fake_backward(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> Three:
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, *ctx.options = inputs
-    ctx.save_for_backward(q, k, v, *output)
+    q, k, v, cu_seqlens, *ctx.options = inputs
+    ctx.save_for_backward(q, k, v, *output, cu_seqlens)
     ctx.mark_non_differentiable(output[1])
 
 
 def _gradient(ctx: Any, do: Tensor, _: Any) -> tuple[Any, ...]:
-    return *torch.ops.warpwright.context_parallel_attention_backward(*ctx.saved_tensors, do, *ctx.options), *4 * (None,)
+    *saved, cu_seqlens = ctx.saved_tensors
+    options = cu_seqlens, *ctx.options
+    return *torch.ops.warpwright.context_parallel_attention_backward(*saved, do, *options), *5 * (None,)
 
 
-for _operator, _kernel, _on_host, _fake in (
+for _operator, _kernel, _kernel_on_host, _fake in (
     (FORWARD, _forward, _forward_on_host, _fake_forward),
     (BACKWARD, _backward, _backward_on_host, _fake_backward),
 ):
     _library.impl(_operator, _kernel, "CUDA")
-    _library.impl(_operator, _on_host, "CPU")
+    _library.impl(_operator, _kernel_on_host, "CPU")
     torch.library.register_fake(f"warpwright::{_operator}", _fake, lib=_library)
 torch.library.register_autograd(f"warpwright::{FORWARD}", _gradient, setup_context=_save, lib=_library)

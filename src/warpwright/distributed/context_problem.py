@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from warpwright.distributed.sequence import chunks_of
+from warpwright.distributed.sequence import check_lengths, chunks_of
 from warpwright.errors import UsageError
 
 __all__ = ["ContextProblem", "QueryCall", "describe_context"]
@@ -24,7 +24,8 @@ class QueryCall(NamedTuple):
 
 
 class ContextProblem(NamedTuple):
-    """``rows``: of a rank, in one chunk or with ``zigzag`` in two; ``heads``: of queries; ``kv_heads``: of keys."""
+    """``rows``: of a rank, in one chunk or with ``zigzag`` in two; ``heads``: of queries; ``kv_heads``: of keys.
+    ``sequences``: packed ones, each divided among the ranks, or 0 for one sequence in each batch."""
 
     operation: str
     ranks: int
@@ -37,12 +38,14 @@ class ContextProblem(NamedTuple):
     causal: bool
     scale: float | None
     zigzag: bool
+    sequences: int = 0
 
     @property
     def text(self) -> str:
         """The description that all ranks must agree on."""
         dtype = str(self.dtype).removeprefix("torch.")
         flags = f"causal={self.causal}, scale={self.scale}, zigzag={self.zigzag}"
+        flags += f", {self.sequences} packed sequences" if self.sequences else ""
         return (
             f"{self.operation} of {self.batch} x {self.heads} heads ({self.kv_heads} of keys) x {self.rows} rows a "
             f"rank x {self.head_dim}, {dtype}, {flags}"
@@ -85,15 +88,23 @@ class ContextProblem(NamedTuple):
 
     def calls(self, rank: int) -> list[QueryCall]:
         """Returns the calls of a rank for each group of heads, the longest first."""
-        if not self.causal:
-            return [QueryCall(slice(0, self.rows), self.ranks * self.rows)]
-        return [QueryCall(rows, span.stop) for rows, _, span in reversed(self.places(rank))]
+        every = self.ranks * self.rows
+        return [QueryCall(rows, span.stop if self.causal else every) for rows, _, span in reversed(self.places(rank))]
 
 
 def describe_context(
-    operation: str, q: Tensor, k: Tensor, v: Tensor, ranks: int, causal: bool, scale: float | None, zigzag: bool
+    operation: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    ranks: int,
+    causal: bool,
+    scale: float | None,
+    zigzag: bool,
+    cu_seqlens: Tensor | None = None,
 ) -> ContextProblem:
-    """Returns the problem of the parts ``q`` (batch, heads, rows, head_dim), ``k`` and ``v`` of a rank.
+    """Returns the problem of the parts ``q`` (batch, heads, rows, head_dim), ``k`` and ``v`` of a rank. ``cu_seqlens``:
+    of packed sequences, all of one batch.
 
     Raises UsageError for tensors that do not fit together.
     """
@@ -110,10 +121,14 @@ def describe_context(
             f"{operation}: given {q.shape[2]} rows; expected two chunks of equal length, as shard_sequence makes them, "
             "or zigzag=False"
         )
-    batch, heads, rows, head_dim = q.shape
-    return ContextProblem(
-        operation, ranks, batch, heads, k.shape[1], rows, head_dim, q.dtype, causal, scale, zigzag and causal
-    )
+    (batch, heads, rows, head_dim), sequences = q.shape, 0
+    if cu_seqlens is not None:
+        check_lengths(operation, ranks * rows, ranks, ranks * (2 if zigzag else 1), cu_seqlens)
+        sequences = cu_seqlens.shape[0] - 1
+    elif not causal:  # then the order of keys is free, and all rows of a rank are one chunk
+        zigzag = False
+    extents = batch, heads, k.shape[1], rows, head_dim
+    return ContextProblem(operation, ranks, *extents, q.dtype, causal, scale, zigzag, sequences)
 
 
 def _common(x: Tensor) -> tuple[int, ...]:
