@@ -1,4 +1,4 @@
-"""Predicted speed of context-parallel attention over one GPU: ``python bench/predict_context.py``; no GPU is needed.
+"""Predicted speed of context-parallel attention over one GPU: ``python bench/predict_context.py``; no GPU is used.
 
 `ww.profile` predicts one tile of queries (forward) and one block of keys (backward) on every SM of an H200, at two
 lengths; the line through both is the time of any tile. A model then gives the tiles of each call to 132 SMs in the
@@ -9,13 +9,16 @@ link's rate is that of a copy engine on two H200s (docs/log/2026-11.md), the mem
 
 from __future__ import annotations
 
+import argparse
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
 
 import torch
 from predict_attention import Case, forward_launch, predict
 
+from warpwright.distributed import context_problem
 from warpwright.distributed.context_problem import ContextProblem, QueryCall
 from warpwright.distributed.workspace import BESIDE
 from warpwright.kernels.attention import Problem
@@ -97,7 +100,7 @@ def open_calls(left: Sequence[deque[float]], streams: int) -> list[int]:
     return [i for i, tiles in enumerate(left) if tiles and (i < streams or not left[i - streams])]
 
 
-def predict_step(rows: int, ranks: int, backward: bool, time: Callable[[float], float]) -> float:
+def predict_step(rows: int, ranks: int, backward: bool, time: Callable[[float], float], streams: int) -> float:
     """Returns the microseconds of the rank that ends last; of one rank, of one GPU."""
     tiles = backward_tiles if backward else forward_tiles
     if ranks == 1:
@@ -113,19 +116,24 @@ def predict_step(rows: int, ranks: int, backward: bool, time: Callable[[float], 
         [[*tiles(call, heads, time)] for _ in range(problem.groups) for call in problem.calls(rank)]
         for rank in range(ranks)
     ]
-    return max(makespan(of_rank, BESIDE, copied + sent) for of_rank in calls)
+    return max(makespan(of_rank, streams, copied + sent) for of_rank in calls)
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--groups", type=int, nargs="*", default=[context_problem.GROUPS], help="of heads, at most")
+    parser.add_argument("--streams", type=int, nargs="*", default=[BESIDE], help="of the calls")
+    options = parser.parse_args()
     print(
         f"h200, {HEADS} heads of queries, {KV_HEADS} of keys, d {HEAD_DIM}, bf16, causal, zigzag; ms, and one GPU / n"
     )
     for name, backward, case in (("forward", False, forward_case), ("backward", True, backward_case)):
         time = line(case)
-        for rows in (65536, 131072):
-            times = {ranks: predict_step(rows, ranks, backward, time) for ranks in (1, 2, 4, 8)}
+        for rows, groups, streams in product((65536, 131072), options.groups, options.streams):
+            context_problem.GROUPS = groups
+            times = {ranks: predict_step(rows, ranks, backward, time, streams) for ranks in (1, 2, 4, 8)}
             found = "  ".join(f"{n}: {us / 1e3:.2f} ({times[1] / us:.2f})" for n, us in times.items())
-            print(f"{name:<9} {rows:>6}  {found}", flush=True)
+            print(f"{name:<9} {rows:>6}, {groups} groups, {streams} streams  {found}", flush=True)
 
 
 if __name__ == "__main__":
