@@ -124,9 +124,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, nargs="*", default=[context_problem.GROUPS], help="of heads, at most")
     parser.add_argument("--streams", type=int, nargs="*", default=[BESIDE], help="of the calls")
     options = parser.parse_args()
-    print(
-        f"h200, {HEADS} heads of queries, {KV_HEADS} of keys, d {HEAD_DIM}, bf16, causal, zigzag; ms, and one GPU / n"
-    )
+    print(f"h200, {HEADS} heads, {KV_HEADS} of keys, d {HEAD_DIM}, bf16, causal, zigzag; ms, and times one GPU")
     for name, backward, case in (("forward", False, forward_case), ("backward", True, backward_case)):
         time = line(case)
         for rows, groups, streams in product((65536, 131072), options.groups, options.streams):

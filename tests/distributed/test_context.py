@@ -66,7 +66,7 @@ def _run(
     shared[-1].copy = _late(shared[-1].copy)  # type: ignore[method-assign]
     parts = list(zip(*(_shards(each, ranks, zigzag) for each in inputs), strict=True))
     options = ranks, causal, None, zigzag, cu_seqlens
-    for _ in range(times):  # later calls find flags and data of the ones before
+    for _ in range(times):  # later calls find the flags of the ones before
         results = [[torch.full_like(each, torch.nan) for each in (q, q, k, v)] for q, k, v, _ in parts]
         lses = [
             torch.full(q.shape[:3], torch.nan, dtype=torch.promote_types(q.dtype, torch.float32)) for q, *_ in parts
@@ -80,10 +80,10 @@ def _run(
             forward.append(partial(run, attend, q, k, v, o, lse))
             run = context.Backward(shared[rank], describe_context("backward", q, k, v, *options))
             backward.append(partial(run, differentiate, (q, k, v, o, lse, do), *grads))
-        run_ranks(forward)
-        for each in shared:
-            each.data.fill_(0xFF)
-        run_ranks(backward)
+        for calls in (forward, backward):
+            for each in shared:
+                each.data.fill_(0xFF)
+            run_ranks(calls)
     whole = [join_ranks(torch.stack(each), 2, zigzag) for each in zip(*results, strict=True)]
     return whole if cu_seqlens is None else [each[:, :, order] for each in whole]
 
