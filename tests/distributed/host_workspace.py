@@ -7,11 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+from warpwright.distributed.context_problem import ContextProblem
 from warpwright.distributed.problem import Problem
 from warpwright.distributed.workspace import FLAG_BYTES, Workspace
 from warpwright.targets import DEVICES
@@ -27,12 +29,12 @@ class HostWorkspace(Workspace):
     def __init__(self, rank: int, ranks: int, entrance: threading.Barrier, nbytes: int) -> None:
         self.rank, self.ranks, self.entrance = rank, ranks, entrance
         self.gpu: Any = SimpleNamespace(spec=DEVICES["h200"])
-        self.bound, self.problems = {}, list[Problem]()
-        self.sends, self.receives = 1, 2
+        self.bound, self.problems = {}, list[Problem | ContextProblem]()
+        self.sends, self.receives, *self.side = 1, 2, 3, 4
         self.data = torch.full((nbytes,), 0xFF, dtype=torch.uint8)
         self.words = torch.zeros(256, dtype=torch.int32)
 
-    def digest(self, problem: Problem) -> int:
+    def digest(self, problem: Problem | ContextProblem) -> int:
         self.problems.append(problem)
         return 0
 
@@ -51,6 +53,9 @@ class HostWorkspace(Workspace):
 
     def order(self, before: int, after: int, event: int) -> None:
         assert before != after
+
+    def beside(self, number: int) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
         ctypes.memmove(target, source, nbytes)

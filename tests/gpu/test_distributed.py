@@ -15,10 +15,11 @@ COUNT = torch.cuda.device_count()
 
 @pytest.mark.skipif(COUNT < 2, reason=f"needs two GPUs that NVLink joins; this machine has {COUNT}")
 @pytest.mark.parametrize("ranks", sorted({2, COUNT}))
-def test_ranks(ranks: int) -> None:
+@pytest.mark.parametrize("checks", ["distributed_ranks.py", "context_ranks.py"])
+def test_ranks(checks: str, ranks: int) -> None:
     program = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    checks = Path(__file__).parent / "distributed_ranks.py"
-    result = subprocess.run([*program, str(checks)], capture_output=True, text=True, timeout=SECONDS, check=False)
+    path = Path(__file__).parent / checks
+    result = subprocess.run([*program, str(path)], capture_output=True, text=True, timeout=SECONDS, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from warpwright.distributed.operators import all_gather_matmul, matmul_reduce_scatter, resolve_group
+from warpwright.distributed.collectives import resolve_group
+from warpwright.distributed.operators import all_gather_matmul, matmul_reduce_scatter
 
 __all__ = ["AllGatherLinear", "LinearReduceScatter"]
 

@@ -12,15 +12,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed import _functional_collectives  # noqa: F401  (registers the operators of `_all_gather`)
-from torch.distributed import distributed_c10d as c10d
 
 from warpwright.distributed import gather, scatter
 from warpwright.distributed.choice import choose
+from warpwright.distributed.collectives import all_gather, group_name, resolve_group
 from warpwright.distributed.problem import MAP_BYTES, describe_gather, describe_scatter
 from warpwright.distributed.workspace import Workspace, workspace_of
 
-__all__ = ["all_gather_matmul", "matmul_reduce_scatter", "resolve_group", "run_gather", "run_scatter"]
+__all__ = ["all_gather_matmul", "matmul_reduce_scatter", "run_gather", "run_scatter"]
 
 
 def all_gather_matmul(
@@ -40,7 +39,7 @@ def all_gather_matmul(
     flat = x.reshape(-1, x.shape[-1])
     if torch.compiler.is_compiling() or _needs_dispatcher(x, *given):
         keep = torch.is_grad_enabled() and any(weight.requires_grad for weight in given)
-        products = torch.ops.warpwright.all_gather_matmul(flat, given, _name(group), keep)[: len(given)]
+        products = torch.ops.warpwright.all_gather_matmul(flat, given, group_name(group), keep)[: len(given)]
     else:
         products = run_gather(flat, given, resolve_group(group))
     shaped = [each.view(-1, *x.shape[1:-1], each.shape[-1]) for each in products]
@@ -55,7 +54,7 @@ def matmul_reduce_scatter(x: Tensor, weight: Tensor, group: Any = None) -> Tenso
     """
     flat = x.reshape(-1, x.shape[-1])
     if torch.compiler.is_compiling() or _needs_dispatcher(x, weight):
-        out = torch.ops.warpwright.matmul_reduce_scatter(flat, weight, _name(group))
+        out = torch.ops.warpwright.matmul_reduce_scatter(flat, weight, group_name(group))
     else:
         out = run_scatter(flat, weight, resolve_group(group))
     return out.view(-1, *x.shape[1:-1], weight.shape[1])
@@ -66,20 +65,6 @@ def _needs_dispatcher(*tensors: Tensor) -> bool:
     recorded = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
     plain = all(each.is_cuda and type(each) in (Tensor, torch.nn.Parameter) for each in tensors)
     return bool(recorded or not plain or torch._C._len_torch_dispatch_stack() > 0)
-
-
-def _name(group: Any) -> str:
-    """Returns the name of a group: of a ProcessGroup, of a name, or of the world for None."""
-    if isinstance(group, str):
-        return group
-    return str((c10d._get_default_group() if group is None else group).group_name)
-
-
-def resolve_group(group: Any) -> Any:
-    """Returns the ProcessGroup of a group or of its name, or the world for None."""
-    if isinstance(group, str):
-        return c10d._resolve_process_group(group)
-    return c10d._get_default_group() if group is None else group
 
 
 def run_gather(
@@ -143,14 +128,8 @@ def _gather(x: Tensor, weights: list[Tensor], group: str, gathered: bool) -> lis
 
 
 def _gather_on_host(x: Tensor, weights: list[Tensor], group: str, gathered: bool) -> list[Tensor]:
-    whole = _all_gather(x, group)
+    whole = all_gather(x, group).flatten(0, 1)
     return [*(whole @ weight for weight in weights), *([whole] if gathered else [])]
-
-
-def _all_gather(x: Tensor, group: str) -> Tensor:
-    ranks = resolve_group(group).size()
-    found = torch.ops._c10d_functional.all_gather_into_tensor(x.contiguous(), ranks, group)
-    return torch.ops._c10d_functional.wait_tensor(found)
 
 
 def _fake_gather(x: Tensor, weights: list[Tensor], group: str, gathered: bool) -> list[Tensor]:
@@ -192,7 +171,7 @@ def _gather_gradient(ctx: Any, given: list[Tensor | None]) -> tuple[Any, ...]:
         gradient, weight = (each[0] if len(each) == 1 else torch.cat(each, 1) for each in (gradients, weights))
         of_x = torch.ops.warpwright.matmul_reduce_scatter(gradient, weight.T, ctx.group)
     if any(weight.requires_grad for weight in weights):
-        whole = gathered[0] if gathered else _all_gather(x, ctx.group)
+        whole = gathered[0] if gathered else all_gather(x, ctx.group).flatten(0, 1)
         pairs = zip(weights, gradients, strict=True)
         of_weights = [_weight_gradient(weight, whole, gradient) for weight, gradient in pairs]
     return of_x, of_weights, None, None

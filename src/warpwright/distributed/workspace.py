@@ -1,9 +1,10 @@
-"""What the ranks of a group share on their GPUs: memory that all address, flags, a barrier, and a stream of copies."""
+"""What the ranks of a group share on their GPUs: memory that all address, flags, a barrier, and streams."""
 
 from __future__ import annotations
 
 import functools
 from collections import Counter
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -14,18 +15,20 @@ from torch.distributed import distributed_c10d as c10d
 from warpwright import cuda
 from warpwright.cuda.driver import call, require
 from warpwright.distributed.agreement import Agreement, time_limit
+from warpwright.distributed.context_problem import ContextProblem
 from warpwright.distributed.launches import launch_at
 from warpwright.distributed.problem import Problem
 from warpwright.errors import UsageError
 from warpwright.kernels.barrier import barrier
 from warpwright.layout.peers import ADDRESS_BYTES, RANKS, pack_peers
 
-__all__ = ["FLAGS", "Workspace", "workspace_of"]
+__all__ = ["BESIDE", "FLAGS", "Workspace", "workspace_of"]
 
 FLAGS = 1 << 16  # words
 MARK_BYTES = 8 * RANKS
 FLAG_BYTES = 4
 LEAST_BYTES = 64 << 20
+BESIDE = 4  # streams for kernels of a call that run at once
 ORDER, START, READY = -1, -2, -3  # events: between calls of two streams, at the start of a call, after its barrier
 
 
@@ -34,7 +37,8 @@ class Workspace:
 
     ``data`` is memory of this rank, ``pointers`` has the addresses of that of all ranks, ``flags`` likewise. A call
     begins with `start`, a barrier: then every rank has ended its calls before, and the flags of this rank are 0.
-    ``begun`` and ``calls`` are for kernels that send by themselves (`warpwright.kernels.node`).
+    ``begun`` and ``calls`` are for kernels that send by themselves (`warpwright.kernels.node`). ``side`` has streams
+    for kernels of a call that run beside each other.
     """
 
     def __init__(self, group: Any) -> None:
@@ -48,7 +52,7 @@ class Workspace:
         self.device = torch.device("cuda", self.gpu.ordinal)
         self.bindings = require()
         self.bound: dict[Any, Any] = {}  # engines of problems, with the memory of now
-        self._digests: dict[Problem, int] = {}
+        self._digests: dict[Problem | ContextProblem, int] = {}
         self.kept: list[Any] = []  # memory that captured graphs may use
         self.control, self.marks = self._share(MARK_BYTES + FLAG_BYTES * (RANKS + FLAGS))
         self.begun = tuple(pointer + MARK_BYTES for pointer in self.marks)
@@ -57,12 +61,12 @@ class Workspace:
         self.calls = self.counters[4:].data_ptr()
         self.data = torch.empty(0, dtype=torch.uint8, device=self.device)
         self.pointers: tuple[int, ...] = ()
-        self.streams = [torch.cuda.Stream(self.device) for _ in range(2)]
-        self.sends, self.receives = (int(stream.cuda_stream) for stream in self.streams)
+        self.streams = [torch.cuda.Stream(self.device) for _ in range(2 + BESIDE)]
+        self.sends, self.receives, *self.side = (int(stream.cuda_stream) for stream in self.streams)
         self._events: dict[int, Any] = {}
         self._barrier = functools.lru_cache(256)(self._bind_barrier)
 
-    def digest(self, problem: Problem) -> int:
+    def digest(self, problem: Problem | ContextProblem) -> int:
         """Returns the digest of a problem that all ranks agree on. Raises the errors of `Agreement.digest`."""
         found = self._digests.get(problem)
         if found is None:
@@ -141,6 +145,11 @@ class Workspace:
     def stream() -> int:
         """Returns the handle of torch's current stream."""
         return int(torch.cuda.current_stream().cuda_stream)
+
+    def beside(self, number: int) -> AbstractContextManager[Any]:
+        """Returns a context in which a stream of ``side`` is torch's current stream."""
+        found: AbstractContextManager[Any] = torch.cuda.stream(self.streams[2 + number])
+        return found
 
     def event(self, number: int) -> Any:
         """Returns one of the events of this workspace."""
