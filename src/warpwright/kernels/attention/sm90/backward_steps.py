@@ -105,7 +105,7 @@ class QueryMask:
     def apply(self, scores: Fragment, row: Any, key: Any) -> None:
         """Set scores to -inf where queries from ``row`` on do not see this thread's keys ``key`` and ``key`` + 8."""
         left = (row + warp.lane % 4 * 2).to(s32)
-        firsts, stops = zip(*(self._range(key + 8 * which, left) for which in (0, 1)), strict=True)
+        firsts, stops = zip(*(self.range_of(key + 8 * which, left) for which in (0, 1)), strict=True)
         for v, register in enumerate(scores.regs):
             column, which = 8 * (v >> 2) + (v & 1), v >> 1 & 1
             inside = firsts[which] <= column
@@ -113,8 +113,9 @@ class QueryMask:
                 inside &= stops[which] > column
             register.set(select(inside, register, float("-inf")))
 
-    def _range(self, key: Any, left: Any) -> tuple[Any, Any]:
-        """Returns the first query that sees ``key`` and the one after the last, relative to ``left``."""
+    def range_of(self, key: Any, left: Any) -> tuple[Any, Any]:
+        """Returns the first query that sees ``key`` and the one after the last (None: no bound), relative to
+        ``left``."""
         first = key.to(s32) - self.end + 1 - left if self.end is not None else -left
         stop = key.to(s32) - self.begin + 1 - left if self.begin is not None else None
         return select(key < self.kv_len, first, NEVER), stop
