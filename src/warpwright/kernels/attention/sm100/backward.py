@@ -174,8 +174,8 @@ def gradients(
         weights, at = Weights(memory, mask, key, scale * LOG2E), order.begin()
         steps = order.total(group)
         for number in loop(steps):
-            weights.compute_weights(number, number % 2, at.tile * queries)
-            weights.compute_ds(number, number % 2)
+            weights.compute_weights(number, at.tile * queries)
+            weights.compute_ds(number)
             at.advance()
         next_slot(memory.ds, step_slot(memory.ds, steps - 1)).empty.wait()
         tcgen05.fence_after_thread_sync()
@@ -197,16 +197,16 @@ def issue_steps(memory: Memory, steps: Expr) -> None:
         q, do = (slot_at(ring, number) for ring in (memory.q, memory.do))
         s, dp, ds = (step_slot(ring, number) for ring in (memory.s, memory.dp, memory.ds))
         do.full.wait()
-        for first, stored in zip(HALVES, (next_slot(memory.s, s).empty, step_slot(memory.rest, number).full), strict=True):
-            stored.wait()
-            tcgen05.fence_after_thread_sync()
-            issue_left_in_tmem(memory.dv, s.s, do.rows, first, number > 0)
-        tcgen05.commit(memory.read.full[0])
         # dQ of the step before has left.
         dp.empty.wait()
         tcgen05.fence_after_thread_sync()
         issue_scores(dp.dp, memory.v, do.rows)
         tcgen05.commit(dp.full)
+        for first, stored in zip(HALVES, (next_slot(memory.s, s).empty, step_slot(memory.rest, number).full), strict=True):
+            stored.wait()
+            tcgen05.fence_after_thread_sync()
+            issue_left_in_tmem(memory.dv, s.s, do.rows, first, number > 0)
+        tcgen05.commit(memory.read.full[0])
         with If(number + 1 < steps):
             # The next scores take the place of P, and an MMA of another shape may overtake dV.
             step_slot(memory.read, number).full.wait()

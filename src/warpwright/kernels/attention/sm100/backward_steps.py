@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from warpwright.kernels.attention.sm90.backward_steps import QueryMask, pack_pairs
+from warpwright.kernels.attention.sm90.backward_steps import QueryMask, pack_pairs, slot_at
 from warpwright.kernels.attention.sm90.plan import STRIP
 from warpwright.kernels.attention.sm100.backward_plan import STAGES, BackwardConfig
-from warpwright.kernels.attention.sm100.plan import KEYS, ROWS
+from warpwright.kernels.attention.sm100.plan import KEYS, ROWS, WARP_ROWS
 from warpwright.kernels.attention.sm100.steps import COLUMNS, fence_and_arrive
-from warpwright.kernels.tiles import WARPS, part
+from warpwright.kernels.tiles import WARPS, Blocks, part
 from warpwright.lang import (
     Expr,
     If,
     Ring,
-    Var,
-    b32,
     ex2,
     f32,
     f32x2,
@@ -25,12 +23,9 @@ from warpwright.lang import (
     ld,
     mbarrier,
     pack,
-    s32,
-    select,
     smem,
-    st,
+    stmatrix,
     tcgen05,
-    tid,
     tmem,
     unpack,
     var,
@@ -44,7 +39,8 @@ __all__ = ["Memory", "Weights", "issue_left_in_tmem", "issue_transposed", "step_
 
 K = 16
 HALVES = (0, ROWS // 2)  # the first query of each half of a step
-VECTOR = 4
+BLOCK = 16
+FRAGMENTS = [(first, half) for first in HALVES for half in range(2)]  # of a warp's scores: their query, their strip
 
 
 @dataclass(frozen=True)
@@ -121,20 +117,19 @@ def issue_transposed(result: tmem.TmemTile, left: Any, right: Tile, accumulate: 
 
 
 class Weights:
-    """A thread of the role compute: a key, and 32 queries of each half of a step.
+    """A warp of the role compute: 32 keys, in two strips of 16, and 32 queries of each half of a step.
 
-    The scores, and P, dP and dS after them, are transposed: (keys, queries). Pᵀ of 32 queries replaces the first half
-    of their scores, so that no thread overwrites scores of another.
+    The scores, and P, dP and dS after them, are transposed: (keys, queries), in fragments like those of wgmma, so that
+    a thread needs the statistics of a quarter of the queries. Pᵀ of 32 queries replaces the first half of their
+    scores, so that no warp overwrites scores of another.
     """
 
     def __init__(self, memory: Memory, mask: QueryMask, key: Any, scale: Expr) -> None:
         self.memory, self.mask, self.scale, self.dtype = memory, mask, scale, memory.k.dtype
-        self.left, self.row = warp.id // WARPS * COLUMNS, tid.x % KEYS
-        self.strip, self.key = key + self.row // STRIP * STRIP, key + self.row
-        tile = memory.ds.members["ds"]
-        assert isinstance(tile, Tile)
-        slot = step_slot(memory.ds, 0)
-        self.places = [slot.ds.at(self.row, self.left + column).cast(b32) for column in range(0, COLUMNS, 2 * VECTOR)]
+        self.left, own = warp.id // WARPS * COLUMNS, warp.id % WARPS * WARP_ROWS
+        self.strip, self.key = key + own // STRIP * STRIP, key + own + warp.lane // 4
+        ds = step_slot(memory.ds, 0).ds
+        self.blocks = Blocks(ds, own + warp.lane % BLOCK, warp.lane // BLOCK + self.left // 8)
         self.values: list[list[Any]] = []
 
     def columns(self, tile: tmem.TmemTile, first: int, count: int = COLUMNS) -> tmem.TmemTile:
@@ -142,56 +137,57 @@ class Weights:
         return tile[:, first : first + count].at_shift(self.left)
 
     def stats_of(self, which: int, stage: Any, first: int) -> list[Any]:
-        """Returns the shifts (0) or means (1) of the queries of a half, as pairs."""
-        corner = part(self.memory.stats[which], stage, 1, "k").at(0, self.left) + first
-        quads = [ld(corner + column, vec=VECTOR) for column in range(0, COLUMNS, VECTOR)]
-        return [pack(f32x2, *quad[i : i + 2]) for quad in quads for i in (0, 2)]
+        """Returns the shifts (0) or means (1) of the queries of a fragment in the half from ``first`` on, as pairs."""
+        corner = part(self.memory.stats[which], stage, 1, "k").at(0, self.left + warp.lane % 4 * 2) + first
+        pairs = [pack(f32x2, *ld(corner + column, vec=2)) for column in range(0, COLUMNS, 8)]
+        return [pair for pair in pairs for _ in range(2)]
 
-    def compute_weights(self, number: Any, stage: Any, row: Any) -> None:
+    def compute_weights(self, number: Any, row: Any) -> None:
         """Replace the scores of step ``number``, of the queries from ``row`` on, by P; keep P in registers."""
         slot = step_slot(self.memory.s, number)
+        slot_at(self.memory.q, number).full.wait()
+        shifts = [self.stats_of(0, number % STAGES, first) for first in HALVES]
         slot.full.wait()
         tcgen05.fence_after_thread_sync()
-        loaded = [tcgen05.ld(self.columns(slot.s, first)) for first in HALVES]
+        loaded = [tcgen05.ld(self.columns(slot.s, first), "16x256b", half=half) for first, half in FRAGMENTS]
         tcgen05.wait_ld()
-        scores = [[var(f32, value) for value in half] for half in loaded]
+        scores = [[var(f32, value) for value in each] for each in loaded]
         with If(self.mask.hidden(row, self.strip)):
-            for half, first in zip(scores, HALVES, strict=True):
-                self.hide(half, row + first + self.left)
+            for each, (first, half) in zip(scores, FRAGMENTS, strict=True):
+                self.mask.apply(each, row + first + self.left, self.key + half * BLOCK)
         scale = pack(f32x2, self.scale, self.scale)
         self.values = []
-        for half, first in zip(scores, HALVES, strict=True):
-            pairs = [pack(f32x2, *half[i : i + 2]) for i in range(0, COLUMNS, 2)]
-            powers = [fma(x, scale, y) for x, y in zip(pairs, self.stats_of(0, stage, first), strict=True)]
-            self.values.append([ex2(each) for pair in powers for each in unpack(pair, f32)])
-            tcgen05.st(self.columns(slot.s, first, COLUMNS // 2), pack_pairs(self.values[-1], self.dtype))
-            tcgen05.wait_st()
-            fence_and_arrive(slot.empty if first == 0 else step_slot(self.memory.rest, number).full)
+        for each, (first, half) in zip(scores, FRAGMENTS, strict=True):
+            powers = [fma(x, scale, y) for x, y in zip(pairs_of(each), shifts[first // HALVES[1]], strict=True)]
+            self.values.append([ex2(power) for pair in powers for power in unpack(pair, f32)])
+            words = pack_pairs(self.values[-1], self.dtype)
+            tcgen05.st(self.columns(slot.s, first, COLUMNS // 2), words, "16x128b", half=half)
+            if half:
+                tcgen05.wait_st()
+                fence_and_arrive(slot.empty if first == 0 else step_slot(self.memory.rest, number).full)
 
-    def hide(self, scores: list[Var], row: Any) -> None:
-        """Set scores to -inf where the queries from ``row`` on do not see this thread's key."""
-        start, stop = self.mask.range_of(self.key, row.to(s32))
-        for column, score in enumerate(scores):
-            inside = start <= column
-            if stop is not None:
-                inside &= stop > column
-            score.set(select(inside, score, float("-inf")))
-
-    def compute_ds(self, number: Any, stage: Any) -> None:
+    def compute_ds(self, number: Any) -> None:
         """Store dSᵀ = Pᵀ ∘ (dPᵀ - mean) of step ``number`` to shared memory."""
         dp, ds = step_slot(self.memory.dp, number), step_slot(self.memory.ds, number)
+        slot_at(self.memory.do, number).full.wait()
+        means = [self.stats_of(1, number % STAGES, first) for first in HALVES]
         dp.full.wait()
         tcgen05.fence_after_thread_sync()
         ds.empty.wait()
-        for weights, first in zip(self.values, HALVES, strict=True):
-            loaded = tcgen05.ld(self.columns(dp.dp, first))
+        for first in HALVES:
+            loaded = [tcgen05.ld(self.columns(dp.dp, first), "16x256b", half=half) for half in range(2)]
             tcgen05.wait_ld()
-            pairs = [pack(f32x2, *loaded[i : i + 2]) for i in range(0, COLUMNS, 2)]
-            p = [pack(f32x2, *weights[i : i + 2]) for i in range(0, COLUMNS, 2)]
-            means = self.stats_of(1, stage, first)
-            found = [x * (y - mean) for x, y, mean in zip(p, pairs, means, strict=True)]
-            words = pack_pairs([each for pair in found for each in unpack(pair, f32)], self.dtype)
-            for i, place in enumerate(self.places):
-                st(place + first * KEYS // 2, *words[VECTOR * i : VECTOR * (i + 1)])
+            for half, each in enumerate(loaded):
+                weights = self.values[FRAGMENTS.index((first, half))]
+                triples = zip(pairs_of(weights), pairs_of(each), means[first // HALVES[1]], strict=True)
+                found = [x * (y - mean) for x, y, mean in triples]
+                words = pack_pairs([value for pair in found for value in unpack(pair, f32)], self.dtype)
+                for column in range(0, COLUMNS, BLOCK):
+                    stmatrix(self.blocks.at(half * BLOCK, first + column), words[column // 4 : column // 4 + 4])
         fence.proxy_async()
         fence_and_arrive(ds.full)
+
+
+def pairs_of(values: list[Any]) -> list[Any]:
+    """Returns neighbouring floats as pairs."""
+    return [pack(f32x2, *values[i : i + 2]) for i in range(0, len(values), 2)]
