@@ -12,6 +12,7 @@ dK, before dP of the next step takes its place.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -141,13 +142,14 @@ def gradients(
         to_q, to_do, at = memory.q.producer(), memory.do.producer(), order.begin()
         memory.k_full.arrive_expect_tx(memory.k.nbytes)
         load_panels(memory.k, k, (ctaid.z, ctaid.y, key), memory.k_full)
-        memory.v_full.arrive_expect_tx(memory.v.nbytes)
-        load_panels(memory.v, v, (ctaid.z, ctaid.y, key), memory.v_full)
         for number in loop(group):
-            for _ in loop(at.count):
+            for step in loop(at.count):
                 row = at.tile * queries
                 rows, where = (ctaid.z, first_head + number, row), (of_all + number) * tiles * queries + row
                 load_rows_when_empty(to_q, q, rows, memory.stats[0], shifts + where)
+                with If((number == 0) & (step == 0)):
+                    memory.v_full.arrive_expect_tx(memory.v.nbytes)
+                    load_panels(memory.v, v, (ctaid.z, ctaid.y, key), memory.v_full)
                 load_rows_when_empty(to_do, do, rows, memory.stats[1], means + where)
                 at.advance()
         to_q.wait_all_empty()
@@ -177,13 +179,10 @@ def gradients(
             weights.compute_weights(number, at.tile * queries)
             weights.compute_ds(number)
             at.advance()
-        next_slot(memory.ds, step_slot(memory.ds, steps - 1)).empty.wait()
-        tcgen05.fence_after_thread_sync()
         place = ctaid.z, ctaid.y, key
-        with If(warp.id < WARPS):
-            store_gradient(memory.v, memory.dv, 1.0, dv, place)
-        with If(warp.id >= WARPS):
-            store_gradient(memory.k, memory.dk, scale, dk, place)
+        for number in range(2):
+            with If(warp.id // WARPS == number):
+                store_gradients(memory, number, steps - 1, (dk, dv), place, scale)
 
     sync_and_dealloc(3 * WARPS + 2)
 
@@ -242,22 +241,38 @@ def add_dq(memory: Memory, number: Any, head_dim: int, corner: Any) -> None:
         red.add(corner + column * ROWS, *values[column : column + VECTOR])
 
 
-def store_gradient(
-    tile: Tile, source: tmem.TmemTile, factor: Any, target: tma.Map[Scalar], place: tuple[Any, ...]
+def store_gradients(
+    memory: Memory, own: int, last: Any, maps: Sequence[tma.Map[Scalar]], place: tuple[Any, ...], scale: Expr
 ) -> None:
-    """Store this warp's 32 keys of a gradient, times ``factor``, through its rows of ``tile``, which MMAs have read."""
+    """Store this warp's 32 keys of dV and then of dK after step ``last``, a panel of each by warpgroup ``own``, through
+    the tiles of V and K; of a single panel dV by the first warpgroup and dK by the other."""
+    dk, dv = maps
+    panels = range(0, memory.k.shape[1], PANEL)
+    left = panels[min(own, len(panels) - 1)]
+    if own < len(panels):
+        step_slot(memory.read, last).full.wait()
+        tcgen05.fence_after_thread_sync()
+        store_panel(memory.v, memory.dv, left, 1.0, dv, place)
+    if own or len(panels) > 1:
+        next_slot(memory.ds, step_slot(memory.ds, last)).empty.wait()
+        tcgen05.fence_after_thread_sync()
+        store_panel(memory.k, memory.dk, left, scale, dk, place)
+    with If(warp.lane == 0):
+        tma.wait_group(0, read=True)
+
+
+def store_panel(
+    tile: Tile, source: tmem.TmemTile, left: int, factor: Any, target: tma.Map[Scalar], place: tuple[Any, ...]
+) -> None:
+    """Store 32 keys of a panel of a gradient, times ``factor``, through this warp's rows of ``tile``, and commit."""
     number, (*before, row) = warp.id % WARPS, place
-    strip = part(tile, number, WARP_ROWS, "k")
-    for left in range(0, tile.shape[1], PANEL):
-        panel = strip[:, left : left + PANEL]
-        store_rows(source[:, left : left + PANEL], factor, panel)
+    strip = part(tile, number, WARP_ROWS, "k")[:, left : left + PANEL]
+    store_rows(source[:, left : left + PANEL], factor, strip)
     fence.proxy_async()
     warp.sync()
     with If(warp.lane == 0):
-        for left in range(0, tile.shape[1], PANEL):
-            tma.store(target[(*before, row + number * WARP_ROWS, left)], strip[:, left : left + PANEL])
+        tma.store(target[(*before, row + number * WARP_ROWS, left)], strip)
         tma.commit_group()
-        tma.wait_group(0, read=True)
 
 
 @kernel("sm_100a", threads=128)
