@@ -346,7 +346,10 @@ def _memory(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str,
     if not reads:
         reader.stored.add(place)
     position = reader.traffic(nbytes, reads, again)
-    return {"kind": "global_access", "what": Access(position, nbytes, lines, load, again, inst.traits.access == "update")}
+    return {
+        "kind": "global_access",
+        "what": Access(position, nbytes, lines, load, again, inst.traits.access == "update"),
+    }
 
 
 def _bar(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:

@@ -61,10 +61,12 @@ from warpwright.lang import (
     kernel,
     ld,
     loop,
+    min,
     nctaid,
     red,
     role,
     s32,
+    select,
     setmaxnreg,
     smem,
     st,
@@ -83,7 +85,7 @@ from warpwright.types import Scalar
 __all__ = ["convert", "gradients", "kernels_of"]
 
 VECTOR = 4
-COMPUTE_REGISTERS, ADD_REGISTERS, OTHER_REGISTERS = 152, 144, 64
+COMPUTE_REGISTERS, ADD_REGISTERS, OTHER_REGISTERS = 136, 152, 88
 
 
 @kernel("sm_100a", threads=512)
@@ -103,6 +105,8 @@ def gradients(
     end: s32,
     group: u32,
     tiles: u32,
+    blocks: u32,
+    kv_heads: u32,
     scale: f32,
     *,
     config: BackwardConfig = CONFIGS[128, True],
@@ -126,10 +130,11 @@ def gradients(
     load      13     K, V; Q with shifts and means, dO -> rings        q.empty, do.empty            q.full, do.full
     """
     memory, (queries, keys) = Memory.of(config, dtype), config.tile
-    key, first_head, of_all = ctaid.x * keys, ctaid.y * group, (ctaid.z * nctaid.y + ctaid.y) * group
+    block, both = block_and_head(blocks, config.together)
+    key, batch, head, of_all = block * keys, both // kv_heads, both % kv_heads, both * group
     mask = QueryMask(q_len, kv_len, begin if bounds[0] else None, end if bounds[1] else None, config.tile)
     first, count = mask.tiles(key)
-    order = QueryTiles(first, count, first + count * ctaid.x // nctaid.x if config.rotated else first)
+    order = QueryTiles(first, count, first + count * block // blocks if config.rotated else first)
     init_barriers(memory.barriers, (q, k, v, do, dk, dv), on_warp=3 * WARPS)
     alloc_and_sync(3 * WARPS + 2)
 
@@ -141,15 +146,15 @@ def gradients(
     def load() -> None:
         to_q, to_do, at = memory.q.producer(), memory.do.producer(), order.begin()
         memory.k_full.arrive_expect_tx(memory.k.nbytes)
-        load_panels(memory.k, k, (ctaid.z, ctaid.y, key), memory.k_full)
+        load_panels(memory.k, k, (batch, head, key), memory.k_full)
         for number in loop(group):
             for step in loop(at.count):
                 row = at.tile * queries
-                rows, where = (ctaid.z, first_head + number, row), (of_all + number) * tiles * queries + row
+                rows, where = (batch, head * group + number, row), (of_all + number) * tiles * queries + row
                 load_rows_when_empty(to_q, q, rows, memory.stats[0], shifts + where)
                 with If((number == 0) & (step == 0)):
                     memory.v_full.arrive_expect_tx(memory.v.nbytes)
-                    load_panels(memory.v, v, (ctaid.z, ctaid.y, key), memory.v_full)
+                    load_panels(memory.v, v, (batch, head, key), memory.v_full)
                 load_rows_when_empty(to_do, do, rows, memory.stats[1], means + where)
                 at.advance()
         to_q.wait_all_empty()
@@ -162,12 +167,12 @@ def gradients(
     @role(warps=range(2 * WARPS, 3 * WARPS))
     def add() -> None:
         setmaxnreg.inc(ADD_REGISTERS)
-        at = order.begin()
+        at, size, phase = order.begin(), queries * config.head_dim, var(u32, 0)
+        corner = sums + (of_all * tiles).to(u64) * size + tid.x % ROWS * VECTOR
         for number in loop(group):
-            for step in loop(at.count):
-                tile = (of_all + number) * tiles + at.tile
-                corner = sums + tile.to(u64) * (queries * config.head_dim) + tid.x % ROWS * VECTOR
-                add_dq(memory, number * at.count + step, config.head_dim, corner)
+            for _ in loop(at.count):
+                add_dq(memory, phase, config.head_dim, corner + (number * tiles + at.tile).to(u64) * size)
+                phase ^= 1
                 at.advance()
 
     @role(warps=range(2 * WARPS))
@@ -179,12 +184,21 @@ def gradients(
             weights.compute_weights(number, at.tile * queries)
             weights.compute_ds(number)
             at.advance()
-        place = ctaid.z, ctaid.y, key
+        place = batch, head, key
         for number in range(2):
             with If(warp.id // WARPS == number):
                 store_gradients(memory, number, steps - 1, (dk, dv), place, scale)
 
     sync_and_dealloc(3 * WARPS + 2)
+
+
+def block_and_head(blocks: Expr, together: int) -> tuple[Any, Any]:
+    """Returns the block of keys of this CTA and its head among those of all batches."""
+    heads, number = nctaid.x // blocks, ctaid.x
+    alone = (heads - min(heads, together)) * blocks
+    last = number >= alone
+    width, inside = select(last, heads - alone // blocks, 1), select(last, number - alone, number % blocks)
+    return inside // width, select(last, alone // blocks + inside % width, number // blocks)
 
 
 def issue_steps(memory: Memory, steps: Expr) -> None:
@@ -201,7 +215,9 @@ def issue_steps(memory: Memory, steps: Expr) -> None:
         tcgen05.fence_after_thread_sync()
         issue_scores(dp.dp, memory.v, do.rows)
         tcgen05.commit(dp.full)
-        for first, stored in zip(HALVES, (next_slot(memory.s, s).empty, step_slot(memory.rest, number).full), strict=True):
+        for first, stored in zip(
+            HALVES, (next_slot(memory.s, s).empty, step_slot(memory.rest, number).full), strict=True
+        ):
             stored.wait()
             tcgen05.fence_after_thread_sync()
             issue_left_in_tmem(memory.dv, s.s, do.rows, first, number > 0)
@@ -248,7 +264,7 @@ def store_gradients(
     the tiles of V and K; of a single panel dV by the first warpgroup and dK by the other."""
     dk, dv = maps
     panels = range(0, memory.k.shape[1], PANEL)
-    left = panels[min(own, len(panels) - 1)]
+    left = panels[own % len(panels)]
     if own < len(panels):
         step_slot(memory.read, last).full.wait()
         tcgen05.fence_after_thread_sync()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from warpwright.kernels.attention.problem import Problem
 from warpwright.kernels.attention.sm90 import backward_plan as sm90
@@ -21,11 +21,14 @@ class BackwardConfig:
     """One configuration of the kernels of `warpwright.kernels.attention.sm100.backward`.
 
     A CTA has 128 keys and takes 128 queries a step. With ``rotated`` the CTAs of a head begin at different queries, so
-    that fewer CTAs add to one address at a time.
+    that fewer CTAs add to one address at a time. CTAs take the heads one after the other, but of the last ``together``
+    heads their first key blocks, then the next ones, and so on: with a causal mask most queries see the first keys, and
+    the launch should end with short CTAs.
     """
 
     head_dim: int = 128
     rotated: bool = False
+    together: int = 1
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -49,7 +52,9 @@ class BackwardConfig:
 
 
 CONFIGS = {  # by head dimension and whether there is a right bound
-    (head_dim, bound): BackwardConfig(head_dim, rotated=not bound) for head_dim in (64, 128) for bound in (False, True)
+    (head_dim, bound): BackwardConfig(head_dim, rotated=not bound, together=8 if bound else 1)
+    for head_dim in (64, 128)
+    for bound in (False, True)
 }
 
 
@@ -58,4 +63,8 @@ def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardP
 
     Raises UsageError for a head dimension above 128.
     """
-    return sm90.launches_of(problem, config or CONFIGS[sm90.tile_width(problem), problem.right is not None])
+    found = config or CONFIGS[sm90.tile_width(problem), problem.right is not None]
+    launches = sm90.launches_of(problem, found)
+    (blocks, kv_heads, batch), by_query = launches.grids[1], launches.grids[0]
+    scalars = launches.scalars | {"blocks": blocks, "kv_heads": kv_heads}
+    return replace(launches, grids=(by_query, (blocks * kv_heads * batch, 1, 1), by_query), scalars=scalars)
