@@ -178,8 +178,9 @@ class _Red:
     namespace = "red"
 
     def add(self, pointer: Pointer[Any], *values: Value, sem: str = "", scope: str = "") -> None:
-        """Add a value: u32, s32, u64, s64, f32, f64, f16, bf16; or 2 or 4 of f32 to neighbours in global memory, aligned
-        to their total size, each by an atomic operation of its own.
+        """Add a value: u32, s32, u64, s64, f32, f64, f16, bf16; or 2 or 4 of f32 to neighbours in global memory.
+
+        Neighbours are aligned to their total size; each sum is an atomic operation of its own.
 
         Raises KernelError for several values of another type or in shared memory.
 

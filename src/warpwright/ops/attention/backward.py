@@ -67,9 +67,9 @@ def gradients(
 
     ``do``, of the shape and dtype of o, is the gradient by o; ``dlse``, of the shape of lse in float32, that by lse.
     The gradients have the shapes, the dtype and the order of axes in memory of q, k and v. Sums are in float32; on
-    sm_90a and sm_100a the gradient by q is summed in any order, so its last bit may differ from run to run. Arrays on a GPU are
-    used there, on the library's current stream, without waiting; ``device`` is as in `warpwright.attention`, but arrays
-    of the host go to the virtual ``h200`` where there is no real Hopper GPU and no ``device`` is named.
+    sm_90a and sm_100a the gradient by q is summed in any order, so its last bit may differ from run to run. Arrays on a
+    GPU are used there, on the library's current stream, without waiting; ``device`` is as in `warpwright.attention`,
+    but arrays of the host go to the virtual ``h200`` where there is no real Hopper GPU and no ``device`` is named.
 
     On Hopper ``softcap``, ``sinks``, ``score_mod`` and ``mask_mod`` may be given too. The derivative of ``score_mod``
     by its score is that of its instructions; arrays that it captures get no gradient. With ``sinks`` a fourth result is

@@ -26,7 +26,6 @@ from warpwright.kernels.attention.sm90.backward_steps import (
     load_rows_when_empty,
     slot_at,
 )
-from warpwright.kernels.attention.sm90.plan import WARPGROUP
 from warpwright.kernels.attention.sm90.steps import LOG2E, init_barriers
 from warpwright.kernels.attention.sm100.backward_plan import CONFIGS, BackwardConfig
 from warpwright.kernels.attention.sm100.backward_steps import (
@@ -185,9 +184,9 @@ def gradients(
             weights.compute_ds(number)
             at.advance()
         place = batch, head, key
-        for number in range(2):
-            with If(warp.id // WARPS == number):
-                store_gradients(memory, number, steps - 1, (dk, dv), place, scale)
+        for own in range(2):
+            with If(warp.id // WARPS == own):
+                store_gradients(memory, own, steps - 1, (dk, dv), place, scale)
 
     sync_and_dealloc(3 * WARPS + 2)
 
@@ -240,7 +239,7 @@ def issue_and_commit_scores(memory: Memory, number: Any) -> None:
     """Issue Sᵀ = K·Qᵀ of a step when its Q is there."""
     q = slot_at(memory.q, number)
     q.full.wait()
-    issue_scores(memory.s.members["s"], memory.k, q.rows)
+    issue_scores(memory.scores, memory.k, q.rows)
     tcgen05.commit(memory.s.full[0])
 
 

@@ -37,7 +37,7 @@ class BackwardConfig:
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA: two warpgroups that compute, one that adds dQ to the sums, one that loads and multiplies."""
+        """Threads of a CTA: two warpgroups compute, one adds dQ to its sums, one loads and multiplies."""
         return 4 * WARPGROUP
 
     @property
@@ -58,7 +58,7 @@ CONFIGS = {  # by head dimension and whether there is a right bound
 }
 
 
-def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardPlan:
+def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardPlan[BackwardConfig]:
     """Returns the launches for ``problem``, by ``config`` or else by the fastest one.
 
     Raises UsageError for a head dimension above 128.

@@ -45,8 +45,9 @@ FRAGMENTS = [(first, half) for first in HALVES for half in range(2)]  # of a war
 
 @dataclass(frozen=True)
 class Memory:
-    """Shared and tensor memory of a CTA, see `sm100.backward.gradients`. ``stats`` are the shifts and the means of the
-    queries in the stages of `q`. The tensor memory of `dp` receives dQ too, as `dq`."""
+    """Shared and tensor memory of a CTA, see `sm100.backward.gradients`. ``stats`` are the shifts of the queries
+    in the stages of `q`, and the means of those of `do`. ``scores`` is the tile of tensor memory in `s`; that of `dp`
+    receives dQ too."""
 
     k: Tile
     v: Tile
@@ -55,6 +56,7 @@ class Memory:
     q: Ring
     do: Ring
     stats: tuple[Tile, Tile]
+    scores: tmem.TmemTile
     s: Ring
     rest: Ring
     read: Ring
@@ -77,7 +79,7 @@ class Memory:
         for each in stats:
             each.place.known()  # next to the barriers, not after the tiles, which begin at multiples of 1024 bytes
         rows, keys = (smem.tile(dtype, (count, config.head_dim), swizzle=128) for count in (ROWS, KEYS))
-        dp = tmem.tile(f32, (KEYS, ROWS))
+        scores, dp = (tmem.tile(f32, (KEYS, ROWS)) for _ in range(2))
         return Memory(
             k=keys,
             v=smem.tile(dtype, keys.shape, swizzle=128),
@@ -86,7 +88,8 @@ class Memory:
             q=Ring(STAGES, name="q", rows=rows),
             do=Ring(STAGES, name="do", rows=rows),
             stats=stats,
-            s=Ring(1, empty=2 * WARPS, name="s", s=tmem.tile(f32, (KEYS, ROWS))),
+            scores=scores,
+            s=Ring(1, empty=2 * WARPS, name="s", s=scores),
             rest=Ring(1, full=2 * WARPS, empty=0, name="rest"),
             read=Ring(1, empty=0, name="read"),
             dp=Ring(1, empty=WARPS, name="dp", dp=dp),

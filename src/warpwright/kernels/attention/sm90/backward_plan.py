@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from warpwright.errors import UsageError
 from warpwright.kernels.attention.problem import Problem
@@ -79,8 +79,11 @@ class TileConfig(Protocol):
     def sum_rows(self) -> int: ...
 
 
+C = TypeVar("C", bound=TileConfig)
+
+
 @dataclass(frozen=True, slots=True)
-class BackwardPlan:
+class BackwardPlan(Generic[C]):
     """Three launches in ``grids``: `prepare`, `gradients`, `convert`, those of `sm90.backward` or `sm100.backward`.
     ``scalars`` are by the names of their parameters.
 
@@ -89,14 +92,14 @@ class BackwardPlan:
     ``shifts`` that are added to scaled scores in base 2, and the ``means``, the mean gradient of each query's weights.
     """
 
-    config: TileConfig
+    config: C
     bounds: tuple[bool, bool]
     scratch: dict[str, tuple[int, int]]
     grids: tuple[Dim3, Dim3, Dim3]
     scalars: dict[str, int | float]
 
 
-def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardPlan:
+def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardPlan[BackwardConfig]:
     """Returns the launches for ``problem``, by ``config`` or else by the fastest one.
 
     Raises UsageError for a head dimension above 128.
@@ -104,7 +107,7 @@ def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardP
     return launches_of(problem, config or _choose(problem))
 
 
-def launches_of(problem: Problem, config: TileConfig) -> BackwardPlan:
+def launches_of(problem: Problem, config: C) -> BackwardPlan[C]:
     """Returns the launches for ``problem`` by ``config``."""
     queries, keys = config.tile
     tiles, all_heads = -(-problem.q_len // queries), problem.batch * problem.heads
@@ -126,7 +129,9 @@ def launches_of(problem: Problem, config: TileConfig) -> BackwardPlan:
     )
 
 
-def plan_varlen(problem: Problem, total_q: int, total_k: int, *, config: BackwardConfig | None = None) -> BackwardPlan:
+def plan_varlen(
+    problem: Problem, total_q: int, total_k: int, *, config: BackwardConfig | None = None
+) -> BackwardPlan[BackwardConfig]:
     """Returns the launches for ``problem.batch`` packed sequences of ``total_q`` queries and ``total_k`` keys in all.
 
     Maps are ragged, of arrays (heads, rows, head_dim). There are more tiles and blocks than the sequences have; each of
