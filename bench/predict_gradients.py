@@ -28,11 +28,11 @@ EVERY = {
 
 def predict(problem: Problem, device: str) -> list[Profile]:
     """Returns the profiles of the launches."""
-    q = np.zeros((problem.batch, problem.heads, problem.q_len, problem.head_dim), problem.dtype)
-    k = np.zeros((problem.batch, problem.kv_heads, problem.kv_len, problem.head_dim), problem.dtype)
-    call = ww.launches(
-        gradients, q, k, k, q, np.zeros(q.shape[:3], np.float32), q, causal=problem.causal, device=device
-    )
+    of_q = problem.batch, problem.heads, problem.q_len, problem.head_dim
+    of_k = problem.batch, problem.kv_heads, problem.kv_len, problem.head_dim
+    q, k, v, o, do = (np.zeros(shape, problem.dtype) for shape in (of_q, of_k, of_k, of_q, of_q))
+    lse = np.zeros(of_q[:3], np.float32)
+    call = ww.launches(gradients, q, k, v, o, lse, do, causal=problem.causal, device=device)
     return [ww.profile(each.kernel, each.grid, args=each.args, device=device) for each in call]
 
 

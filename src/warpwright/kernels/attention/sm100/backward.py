@@ -6,8 +6,8 @@ keys, keeps dK and dV in tensor memory and adds its part of dQ to float32 sums i
 
 With P = softmax(S), S = scale · Q·Kᵀ and dP = dO·Vᵀ: dV = Pᵀ·dO, dS = P ∘ (dP - mean), dQ = scale · dS·K,
 dK = scale · dSᵀ·Q. A step takes 128 queries. The order of its five GEMMs, with Sᵀ of the next step among them, is
-dV, dP, S, dQ, dK: the exponentials of the next step have dQ and dK to hide behind, and dQ leaves tensor memory during
-dK, before dP of the next step takes its place.
+dP, dV, S, dQ, dK: the exponentials of the next step run during dQ and dK, and dQ leaves tensor memory during dK, before
+dP of the next step takes its place.
 """
 
 from __future__ import annotations
@@ -119,14 +119,14 @@ def gradients(
     `rest` tells that the other half is stored, `read` that dV has read them; `dp` brings dPᵀ, `ds` is dS in shared
     memory, and `dq` tells that dQ is in the tensor memory of `dp`.
 
-    role      warps  moves                                             waits for                    signals
-    compute   0-7    `s` -> registers -> `s`; `dp` -> registers -> `ds`  s.full, dp.full, ds.empty  s.empty, rest.full,
-                     dV, dK -> global                                                               ds.full
-    add       8-11   `dp` (dQ) -> registers -> sums of dQ              dq.full                      dp.empty
-    multiply  12     K, V, rings -> `s`, `dp`, dV, dK                  q.full, do.full, s.empty,    s.full, dp.full,
-                                                                       rest.full, read.full,        read.full, dq.full,
-                                                                       dp.empty, ds.full            all others' empty
-    load      13     K, V; Q with shifts and means, dO -> rings        q.empty, do.empty            q.full, do.full
+    role      warps  moves                                   waits for                   signals
+    compute   0-7    `s` -> registers -> `s`                 s.full, q.full              s.empty, rest.full
+                     `dp` -> registers -> `ds`               dp.full, do.full, ds.empty  ds.full
+                     dV, dK -> global                        read.full, ds.empty
+    add       8-11   `dp` (dQ) -> registers -> sums of dQ    dq.full                     dp.empty
+    multiply  12     K, V, rings -> `s`, `dp`, dV, dK        full of q, do, rest, read,  full of s, dp, read, dq,
+                                                             ds; empty of s, dp          empty of q, do, ds
+    load      13     K, V; Q with shifts, dO with means      q.empty, do.empty           q.full, do.full
     """
     memory, (queries, keys) = Memory.of(config, dtype), config.tile
     block, both = block_and_head(blocks, config.together)
