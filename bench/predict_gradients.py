@@ -1,4 +1,4 @@
-"""Predicted time of the gradients of attention: ``python bench/predict_gradients.py [--size 2x16x8192x128] [--causal]``.
+"""Predicted time of the gradients of attention: ``python bench/predict_gradients.py [--size …] [--causal] [--every]``.
 
 Prints the time of each launch on a virtual GPU and TFLOPS of five GEMMs over the pairs of a query and a visible key, of
 the longest launch and of all. With ``--every`` every CTA runs, without data: CTAs of a causal mask have different

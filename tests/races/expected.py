@@ -182,7 +182,7 @@ ATTENTION = {
     r"few queries sm100 multiply tcgen05\.commit\S* #4: arrives at once": KEPT,
     r"few queries sm100 softmax bar\.warp\.sync #[12]$": TOGETHER,
     r"few queries sm100 softmax bar\.warp\.sync #3$": PROMPT,
-    r"few queries sm100 kernel tcgen05\.fence::before\w* #1$": BEFORE_DEALLOC,
+    r"(few queries|backward) sm100 kernel tcgen05\.fence::before\w* #1$": BEFORE_DEALLOC,
     rf"{GRADIENTS} load mbarrier\.try_wait\S* #1$": TILES,
     rf"{GRADIENTS} multiply wgmma\.commit_group\S* #[2389]$": TILES,
     rf"{GRADIENTS} multiply wgmma\.fence\S* #([14567]|1[01])$": FENCE_BEFORE,
@@ -199,7 +199,7 @@ ATTENTION = {
 REDUNDANT = {
     r".* end bar\.warp": LANE_ORDER,
     r".* tcgen05\.relinquish": "no other CTA on the SM waits to allocate",
-    r"(memory_flow|blackwell .*|example 0.|attention sm100.*|few queries sm100) kernel tcgen05\.fence::\w+ #0$": FRESH,
+    r"(memory_flow|blackwell .*|example 0.|attention sm100.*|few queries sm100|backward sm100) kernel tcgen05\.fence::\w+ #0$": FRESH,
     r"scaled .* kernel tcgen05\.fence::\w+ #0$": FRESH,
     r"scaled (2 store bar\.warp\.sync #3|3 store bar\.warp\.sync #7|[567] store bar\.warp\.sync #1)$": TOGETHER,
     r"scaled 7 store bar\.warp\.sync #0$": "the warp synchronises again before it writes the block",
