@@ -121,7 +121,7 @@ def gradients(
 
     role      warps  moves                                   waits for                   signals
     compute   0-7    `s` -> registers -> `s`                 s.full, q.full              s.empty, rest.full
-                     `dp` -> registers -> `ds`               dp.full, do.full, ds.empty  ds.full
+                     `dp` -> registers -> `ds`               dp.full, do.full            ds.full
                      dV, dK -> global                        read.full, ds.empty
     add       8-11   `dp` (dQ) -> registers -> sums of dQ    dq.full                     dp.empty
     multiply  12     K, V, rings -> `s`, `dp`, dV, dK        full of q, do, rest, read,  full of s, dp, read, dq,

@@ -174,9 +174,9 @@ class Weights:
         dp, ds = step_slot(self.memory.dp, number), step_slot(self.memory.ds, number)
         slot_at(self.memory.do, number).full.wait()
         means = [self.stats_of(1, number % STAGES, first) for first in HALVES]
+        # The commit of dP covers all MMAs before it, also dQ and dK of the step before: they have read dS.
         dp.full.wait()
         tcgen05.fence_after_thread_sync()
-        ds.empty.wait()
         for first in HALVES:
             loaded = [tcgen05.ld(self.columns(dp.dp, first), "16x256b", half=half) for half in range(2)]
             tcgen05.wait_ld()
