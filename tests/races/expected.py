@@ -185,6 +185,8 @@ ATTENTION = {
     r"few queries sm100 softmax bar\.warp\.sync #3$": PROMPT,
     r"backward sm100 load mbarrier\.try_wait\S* #[23]($|: the next barrier)": ALONE,
     r"backward sm100 multiply mbarrier\.try_wait\S* #5: the next barrier": REST,
+    r"backward sm100 load mbarrier\.try_wait\S* #1$": TILES,
+    r"backward sm100 multiply tcgen05\.commit\S* #6: arrives at once": TILES,
     r"backward sm100 multiply tcgen05\.fence::after\w* #3$": OWN,
     r"backward sm100 compute bar\.warp\.sync #[01]$": TOGETHER,
     r"backward sm100 add bar\.warp\.sync #0$": TOGETHER,
@@ -281,7 +283,7 @@ REDUNDANT = {
     r"mma\.sync fewer-syncs compute bar\.warp\.sync #[12]": SYNCED,
     rf"({MMA}|mma\.sync fewer-syncs compute) cp\.async\.bulk\.commit_group #0": "the next one commits its copy too",
     r"(hopper (\d|fp8)|(attention|backward) sm90.*|all-gather|reduce-scatter) multiply setmaxnreg\.inc": REGISTERS,
-    r"attention sm100.* softmax setmaxnreg\.inc": REGISTERS,
+    r"(attention sm100.* softmax|backward sm100 (compute|add)) setmaxnreg\.inc": REGISTERS,
     **ATTENTION,
 }
 
