@@ -164,8 +164,14 @@ def test_a_kernel_of_each_kind_is_checked_on_a_virtual_board() -> None:
     found = {board: kernels.checks(ww.device(board)) for board in ("h200", "b200", "rtx5090")}
     assert [len([name for name in each if "level" in name]) for each in found.values()] == [8, 10, 8]
     assert kernels.row_of("matmul nn", found["b200"]["matmul nn"])["status"] == "verified"
-    row = kernels.row_of("attention gradients 64", found["b200"]["attention gradients 64"])
-    assert row["status"] == "absent" and row["why"].startswith("attention: given gradients on b200 (sm_100a)")
+
+
+def test_a_kernel_that_a_board_has_not_is_absent() -> None:
+    def refuse() -> Verdict:
+        raise ww.errors.UsageError("attention: given gradients on b50 (sm_20a)")
+
+    row = {"kernel": "k", "status": "absent", "why": "attention: given gradients on b50 (sm_20a)"}
+    assert kernels.row_of("k", refuse) == row
 
 
 def test_a_kernel_that_stops_is_wrong() -> None:

@@ -125,7 +125,7 @@ def test_no_gradient_is_lost() -> None:
     with pytest.raises(UsageError) as caught:
         attention(q, k.requires_grad_(), v)
     assert str(caught.value) == (
-        "attention: k requires gradients, for which there are kernels for sm_90a, sm_120a and up to a head "
+        "attention: k requires gradients, for which there are kernels for sm_90a, sm_100a, sm_120a and up to a head "
         "dimension of 128; expected k.detach(), or torch's own scaled_dot_product_attention"
     )
     with torch.no_grad():

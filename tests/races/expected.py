@@ -110,6 +110,7 @@ NEXT = "the next iteration's first one orders the same"
 IN_ORDER = "this thread has issued the MMAs that read the slot, and the tensor cores execute its MMAs in order"
 UNUSED = "no thread uses this barrier of the ring"
 AFTER_K = "the loader has waited for K, released after V"
+REST = "the next barrier is that of the other half, at which the same warps arrive later"
 FEW = r"few queries(, two launches)?"
 SM90 = r"attention sm90( in turn| one Q| packed| modified| lists)?"
 ATTENTION = {
@@ -182,7 +183,15 @@ ATTENTION = {
     r"few queries sm100 multiply tcgen05\.commit\S* #4: arrives at once": KEPT,
     r"few queries sm100 softmax bar\.warp\.sync #[12]$": TOGETHER,
     r"few queries sm100 softmax bar\.warp\.sync #3$": PROMPT,
-    r"few queries sm100 kernel tcgen05\.fence::before\w* #1$": BEFORE_DEALLOC,
+    r"backward sm100 load mbarrier\.try_wait\S* #[23]($|: the next barrier)": ALONE,
+    r"backward sm100 multiply mbarrier\.try_wait\S* #5: the next barrier": REST,
+    r"backward sm100 load mbarrier\.try_wait\S* #1$": TILES,
+    r"backward sm100 multiply tcgen05\.commit\S* #6: arrives at once": TILES,
+    r"backward sm100 multiply tcgen05\.fence::after\w* #3$": OWN,
+    r"backward sm100 compute bar\.warp\.sync #[01]$": TOGETHER,
+    r"backward sm100 add bar\.warp\.sync #0$": TOGETHER,
+    r"backward sm100 kernel tcgen05\.fence::\w+ #0$": FRESH,
+    r"(few queries|backward) sm100 kernel tcgen05\.fence::before\w* #1$": BEFORE_DEALLOC,
     rf"{GRADIENTS} load mbarrier\.try_wait\S* #1$": TILES,
     rf"{GRADIENTS} multiply wgmma\.commit_group\S* #[2389]$": TILES,
     rf"{GRADIENTS} multiply wgmma\.fence\S* #([14567]|1[01])$": FENCE_BEFORE,
@@ -274,7 +283,7 @@ REDUNDANT = {
     r"mma\.sync fewer-syncs compute bar\.warp\.sync #[12]": SYNCED,
     rf"({MMA}|mma\.sync fewer-syncs compute) cp\.async\.bulk\.commit_group #0": "the next one commits its copy too",
     r"(hopper (\d|fp8)|(attention|backward) sm90.*|all-gather|reduce-scatter) multiply setmaxnreg\.inc": REGISTERS,
-    r"attention sm100.* softmax setmaxnreg\.inc": REGISTERS,
+    r"(attention sm100.* softmax|backward sm100 (compute|add)) setmaxnreg\.inc": REGISTERS,
     **ATTENTION,
 }
 

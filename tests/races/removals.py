@@ -28,6 +28,7 @@ from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
 from warpwright.kernels.attention.sm90.decode import kernel_of
 from warpwright.kernels.attention.sm90.decode_plan import DecodeConfig
+from warpwright.kernels.attention.sm100 import backward_plan as sm100_backward_plan
 from warpwright.kernels.attention.sm100 import decode as sm100_decode
 from warpwright.kernels.attention.sm100 import decode_plan as sm100_decode_plan
 from warpwright.kernels.attention.sm100 import plan as sm100_plan
@@ -337,6 +338,7 @@ def _example(path: Path, change: Change | None = None) -> Watched:
 MMA_SYNC = 256, 256, 320  # M, N, K: two tiles for each of two SMs
 FEW = Problem(1, 1, 1, 100, 290, 64, causal=True)
 FEW_BACKWARD = Problem(1, 2, 1, 230, 290, 64, causal=True)
+STEPS_BACKWARD = Problem(1, 2, 1, 390, 300, 64, causal=True)  # up to eight steps a CTA
 CAUSAL = Problem(1, 2, 1, 640, 672, 64, causal=True)  # diagonals end inside blocks
 WINDOW = replace(CAUSAL, causal=False, window=(300, 0))
 DOCUMENTS = np.repeat(np.arange(5, dtype=np.int32), 160)[:672]
@@ -445,6 +447,12 @@ KERNELS: dict[str, Callable[..., Watched]] = {
             ("packed", packed_backward, {" prepare": 0, "": 1, " convert": 2}),
         )
         for name, number in names.items()
+    },
+    **{
+        f"backward sm100{name}": functools.partial(
+            attention_backward, number, STEPS_BACKWARD, sm100_backward_plan.CONFIGS[64, True], device="b200"
+        )
+        for number, name in ((1, ""), (2, " convert"))
     },
     **{
         f"backward sm120 {name}": functools.partial(

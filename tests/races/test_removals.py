@@ -46,6 +46,7 @@ SOME = {
     "backward sm90": 100,
     "backward sm90 prepare": 4,
     "backward sm90 convert": 2,
+    "backward sm100 convert": 2,
     "few queries, combine": 1,
     "example 03": 5,
     "example 04": 7,

@@ -26,6 +26,7 @@ from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90 import backward_plan as sm90_backward_plan
 from warpwright.kernels.attention.sm90 import decode_plan as sm90_decode_plan
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
+from warpwright.kernels.attention.sm100 import backward_plan as sm100_backward_plan
 from warpwright.kernels.attention.sm100 import plan as sm100_plan
 from warpwright.kernels.attention.sm120 import backward_plan as sm120_backward_plan
 from warpwright.kernels.attention.sm120 import plan as sm120_plan
@@ -184,6 +185,15 @@ SHIPPED: dict[str, Run] = {
         for head_dim, config in sm120_backward_plan.CONFIGS.items()
         for mask in MASKS
         for number in range(2)
+    },
+    **{
+        f"sm100 gradients of {head_dim}, {mask}, launch {number}": functools.partial(
+            attention_backward, number, _problem(config, mask), config, device="b200"
+        )
+        for (head_dim, bound), config in sm100_backward_plan.CONFIGS.items()
+        for mask in MASKS
+        if bound == (mask != "every key")
+        for number in range(3)
     },
     **{
         f"gradients of {head_dim}, {mask}, launch {number}": _gradients(mask, head_dim, number)

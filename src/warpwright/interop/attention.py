@@ -213,8 +213,8 @@ def scaled_dot_product_attention(
     """`torch.nn.functional.scaled_dot_product_attention`, by warpwright's kernels if they support the call.
 
     The kernels support tensors (batch, heads, rows, head_dim) of bfloat16 or float16 on a Hopper or Blackwell GPU,
-    without ``attn_mask`` and dropout; with gradients on sm_90a and sm_120a, up to a head dimension of 128, but on
-    sm_90a not if torch may use only deterministic algorithms. torch computes all other calls. ``is_causal`` is torch's
+    without ``attn_mask`` and dropout; with gradients up to a head dimension of 128, but on sm_90a and
+    sm_100a not if torch may use only deterministic algorithms. torch computes all other calls. ``is_causal`` is torch's
     mask, aligned top left: query i sees keys 0 to i. The mask ``causal=True`` of `warpwright.attention` is aligned
     bottom right, which differs if the numbers of queries and keys differ.
     """

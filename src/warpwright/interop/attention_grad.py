@@ -34,7 +34,11 @@ SCHEMA = (
     "float? scale, int? left, int? right, str layout) -> (Tensor, Tensor, Tensor)"
 )
 DEFAULTS = (False, None, None, None, "bhsd")  # of causal, scale, left, right and layout
-TARGETS = {(9, 0): "sm_90a", (12, 0): "sm_120a"}  # of GPUs with kernels for gradients, by compute capability
+TARGETS = {
+    (9, 0): "sm_90a",
+    (10, 0): "sm_100a",
+    (12, 0): "sm_120a",
+}  # of GPUs with kernels for gradients, by compute capability
 Two = tuple[Tensor, Tensor]
 Three = tuple[Tensor, Tensor, Tensor]
 

@@ -17,6 +17,7 @@ from warpwright.ops.attention.backward import choose
 from warpwright.targets import DEVICES
 
 RTX5090 = ww.vgpu.Device(replace(DEVICES["rtx5090"], sms=4))
+B200 = ww.vgpu.Device(replace(DEVICES["b200"], sms=4))
 H200 = ww.vgpu.Device(replace(DEVICES["h200"], sms=4))
 NAMES = "dq", "dk", "dv"
 Arrays = tuple[np.ndarray, ...]

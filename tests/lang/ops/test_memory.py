@@ -94,6 +94,7 @@ STORES = [
     (lambda x, i: atom.or_(x, 9, sem="acq_rel", scope="cta"), u32, ["atom.acq_rel.cta.global.or.b32 %r0, [%rd0], 9"]),
     (lambda x, i: atom.and_(x, i), u32, ["atom.global.and.b32 %r1, [%rd0], %r0"]),
     (lambda x, i: red.add(x, 1.0), f32, ["red.global.add.f32 [%rd0], 0f3F800000"]),
+    (lambda x, i: red.add(x, 1.0, 2.0), f32, ["red.global.add.v2.f32 [%rd0], {0f3F800000, 0f40000000}"]),
     (lambda x, i: red.max(x, i, sem="release", scope="gpu"), u32, ["red.release.gpu.global.max.u32 [%rd0], %r0"]),
     (lambda x, i: red.xor(x, i), u32, ["red.global.xor.b32 [%rd0], %r0"]),
 ]
@@ -224,6 +225,9 @@ def test_misuse_of_memory_is_refused():
     )
     assert refusal(lambda x, i, f: atom.add(i, 1)) == (  # wrong
         "given %r0 (u32) to atom.add; expected a pointer: a Global[T] parameter, smem.array(…), or one of them + i"
+    )
+    assert refusal(lambda x, i, f: red.add(x, i, 1)) == (  # wrong
+        "given 2 values of u32 in global memory to red.add; expected one value, or 2 or 4 of f32 in global memory"
     )
     assert refusal(lambda x, i, f: ld(x, vec=3)) == (  # wrong
         "given vec=3 of u32; expected 1, 2, 4 or 8 elements and at most 32 bytes: "

@@ -223,6 +223,11 @@ def mma(acc_shape=(128, 128), cta_group=1, **given):
             "add 16 << 16 to a raw address",
         ),
         (
+            lambda: tcgen05.st(allocated_tile(), [], "16x64b", half=2),
+            "given tcgen05.st of shape 16x64b with half=2; expected half=0 or 1, of a tile, with a shape of 16 lanes; "
+            "add 16 << 16 to a raw address",
+        ),
+        (
             lambda: tcgen05.st(allocated_tile((128, 32)), []),
             "given 0 registers to tcgen05.st 32x32b.x32; expected 32",
         ),

@@ -7,7 +7,7 @@ import pytest
 from tests.vgpu.timing.steps_text import CHIP, STRIDE, access, end_of, load, mma, perform, step
 from warpwright import targets
 from warpwright.errors import LaunchError
-from warpwright.vgpu.timing.steps import Box, Mma, Step, WarpMma
+from warpwright.vgpu.timing.steps import Access, Box, Mma, Step, WarpMma
 from warpwright.vgpu.timing.units import Memory
 
 FULL, EMPTY = 64, 128
@@ -259,6 +259,14 @@ def test_what_is_stored_again_to_the_same_sectors_reaches_device_memory_once() -
     stores = [access(0, 1024, 32, loads=False), *(access(i, 1024, 32, loads=False, again=True) for i in (1, 2))]
     outcome, _ = perform(stores, memory=memory)
     assert outcome.units.hbm.busy == 1024 / 2
+
+
+def test_adds_take_l2_longer_than_stores_and_device_memory_only_for_lines_that_l2_lacks() -> None:
+    memory = Memory(1e9, 4.0, 2.0, 1e9, 1e9)
+    adds = step("global_access", Access(0, 1024, 8, False, adds=True))
+    outcomes = [perform([adds], memory=memory, miss=share)[0] for share in (0.0, 1.0)]
+    assert [each.ends[0] for each in outcomes] == [1024 / 4 * CHIP.l2_write_bytes / CHIP.l2_add_bytes] * 2
+    assert [each.units.hbm.busy for each in outcomes] == [0, 1024 / 2]
 
 
 def test_bank_conflicts_take_wavefronts() -> None:

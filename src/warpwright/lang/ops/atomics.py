@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from warpwright.lang.context import misuse
 from warpwright.lang.expr import Expr, Value, operand
 from warpwright.lang.pointer import Pointer, check_pointer
 from warpwright.lang.trace import current
-from warpwright.types import Scalar
+from warpwright.ptx import nodes
+from warpwright.types import Scalar, f32
 
 __all__ = ["atom", "red"]
 
@@ -44,6 +46,19 @@ def _atom(op: str, pointer: Pointer[Any], sem: str, scope: str, *values: Value) 
 def _red(op: str, pointer: Pointer[Any], sem: str, scope: str, *values: Value) -> None:
     opcode, *operands = _operands("red", op, pointer, sem, scope, values)
     current().emit(opcode, *operands)
+
+
+def _red_vector(pointer: Pointer[Any], sem: str, scope: str, values: tuple[Value, ...]) -> None:
+    """Add neighbouring floats by one instruction."""
+    if pointer.dtype is not f32 or pointer.space != "global" or len(values) not in (2, 4):
+        raise misuse(
+            f"given {len(values)} values of {pointer.dtype.name} in {pointer.space} memory to red.add; expected one "
+            "value, or 2 or 4 of f32 in global memory"
+        )
+    trace = current()
+    words = ["red", sem, scope, "global", "add", f"v{len(values)}", "f32"]
+    vector = tuple(trace.node(operand(value, f32)) for value in values)
+    trace.emit(".".join(word for word in words if word), pointer.node, nodes.Vector(vector))
 
 
 class _Atom:
@@ -162,15 +177,22 @@ class _Red:
     __slots__ = ()
     namespace = "red"
 
-    def add(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> None:
-        """Add ``value``: u32, s32, u64, s64, f32, f64, f16, bf16.
+    def add(self, pointer: Pointer[Any], *values: Value, sem: str = "", scope: str = "") -> None:
+        """Add a value: u32, s32, u64, s64, f32, f64, f16, bf16; or 2 or 4 of f32 to neighbours in global memory.
+
+        Neighbours are aligned to their total size; each sum is an atomic operation of its own.
+
+        Raises KernelError for several values of another type or in shared memory.
 
         Issued by each thread for itself.
         Completes by the order of the memory model.
-        Targets: all.
+        Targets: all; several values sm_90 and later.
         PTX ISA 9.1 section 9.7.13.6 (red.add).
         """
-        _red("add", pointer, sem, scope, value)
+        if len(values) == 1:
+            _red("add", pointer, sem, scope, *values)
+        else:
+            _red_vector(pointer, sem, scope, values)
 
     def min(self, pointer: Pointer[Any], value: Value, *, sem: str = "", scope: str = "") -> None:
         """Store the minimum: u32, s32, u64, s64.

@@ -198,11 +198,7 @@ def ld(source: Tensor, shape: str = "32x32b", *, num: int | None = None, half: i
     PTX ISA 9.1 section 9.7.16.8.3 (tcgen05.ld).
     """
     repeat = _repeat("tcgen05.ld", source, shape, num)
-    if half not in (0, 1) or (half and (shape == "32x32b" or isinstance(source, Expr))):
-        raise misuse(
-            f"given tcgen05.ld of shape {shape} with half={half!r}; expected half=0 or 1, of a tile, with a shape of "
-            "16 lanes; add 16 << 16 to a raw address"
-        )
+    _check_half("ld", source, shape, half)
     trace = current()
     dtype = source.dtype if isinstance(source, TmemTile) and source.dtype.bits == b32.bits else b32
     registers = [trace.fresh(dtype) for _ in range(repeat * REGISTERS[shape])]
@@ -210,10 +206,12 @@ def ld(source: Tensor, shape: str = "32x32b", *, num: int | None = None, half: i
     return registers
 
 
-def st(destination: Tensor, values: list[Expr], shape: str = "32x32b", *, num: int | None = None) -> None:
+def st(
+    destination: Tensor, values: list[Expr], shape: str = "32x32b", *, num: int | None = None, half: int = 0
+) -> None:
     """Store 32-bit registers to tensor memory in the layout of `ld`; other threads see them after `wait_st`.
 
-    Raises KernelError if the number of registers does not fit the tile and ``shape``.
+    Raises KernelError if the number of registers does not fit the tile and ``shape``, and for ``half`` as `ld` does.
 
     Issued by whole, converged warps.
     Completes by `wait_st`.
@@ -221,11 +219,12 @@ def st(destination: Tensor, values: list[Expr], shape: str = "32x32b", *, num: i
     PTX ISA 9.1 section 9.7.16.8.4 (tcgen05.st).
     """
     repeat = _repeat("tcgen05.st", destination, shape, num)
+    _check_half("st", destination, shape, half)
     if len(values) != repeat * REGISTERS[shape]:
         raise misuse(
             f"given {len(values)} registers to tcgen05.st {shape}.x{repeat}; expected {repeat * REGISTERS[shape]}"
         )
-    current().emit(f"tcgen05.st.sync.aligned.{shape}.x{repeat}.b32", _quarter(destination), tuple(values))
+    current().emit(f"tcgen05.st.sync.aligned.{shape}.x{repeat}.b32", _quarter(destination, half), tuple(values))
 
 
 def wait_ld() -> None:
@@ -389,6 +388,14 @@ def _repeat(name: str, place: Tensor, shape: str, num: int | None) -> int:
             f"at most {most} times"
         )
     return repeat
+
+
+def _check_half(name: str, place: Tensor, shape: str, half: int) -> None:
+    if half not in (0, 1) or (half and (shape == "32x32b" or isinstance(place, Expr))):
+        raise misuse(
+            f"given tcgen05.{name} of shape {shape} with half={half!r}; expected half=0 or 1, of a tile, with a shape "
+            "of 16 lanes; add 16 << 16 to a raw address"
+        )
 
 
 def _quarter(place: Tensor, half: int = 0) -> nodes.Address:

@@ -17,6 +17,8 @@ from warpwright.kernels.attention.sm90 import backward as sm90
 from warpwright.kernels.attention.sm90 import backward_plan as sm90_plan
 from warpwright.kernels.attention.sm90 import block_lists
 from warpwright.kernels.attention.sm90.backward_plan import GREATEST_HEAD
+from warpwright.kernels.attention.sm100 import backward as sm100
+from warpwright.kernels.attention.sm100 import backward_plan as sm100_plan
 from warpwright.kernels.attention.sm120 import backward as sm120
 from warpwright.kernels.attention.sm120 import backward_plan as sm120_plan
 from warpwright.ops import binding
@@ -36,9 +38,10 @@ Array = Any
 # Targets with kernels for gradients: their plan, and the kernels of a configuration and bounds.
 OWN: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "sm_90a": (sm90_plan.plan, sm90.kernels_of),
+    "sm_100a": (sm100_plan.plan, sm100.kernels_of),
     "sm_120a": (sm120_plan.plan, sm120.kernels_of),
 }
-ANY_ORDER = ("sm_90a",)  # targets where parts of dQ are added in any order
+ANY_ORDER = ("sm_90a", "sm_100a")  # targets where parts of dQ are added in any order
 
 
 def gradients(
@@ -64,9 +67,9 @@ def gradients(
 
     ``do``, of the shape and dtype of o, is the gradient by o; ``dlse``, of the shape of lse in float32, that by lse.
     The gradients have the shapes, the dtype and the order of axes in memory of q, k and v. Sums are in float32; on
-    sm_90a the gradient by q is summed in any order, so its last bit may differ from run to run. Arrays on a GPU are
-    used there, on the library's current stream, without waiting; ``device`` is as in `warpwright.attention`, but arrays
-    of the host go to the virtual ``h200`` where there is no real Hopper GPU and no ``device`` is named.
+    sm_90a and sm_100a the gradient by q is summed in any order, so its last bit may differ from run to run. Arrays on a
+    GPU are used there, on the library's current stream, without waiting; ``device`` is as in `warpwright.attention`,
+    but arrays of the host go to the virtual ``h200`` where there is no real Hopper GPU and no ``device`` is named.
 
     On Hopper ``softcap``, ``sinks``, ``score_mod`` and ``mask_mod`` may be given too. The derivative of ``score_mod``
     by its score is that of its instructions; arrays that it captures get no gradient. With ``sinks`` a fourth result is

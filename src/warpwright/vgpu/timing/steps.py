@@ -71,7 +71,8 @@ class Box:
 class Access:
     """A global-memory access of lane code: bytes in whole sectors, lines of 128 bytes; ``position`` as in `Box`.
 
-    ``again``: the cluster has stored to these sectors before, so device memory gets them once.
+    ``again``: the cluster has stored to these sectors before, so device memory gets them once. ``adds``: an atomic
+    operation, which L2 executes; device memory takes what L2 did not have before.
     """
 
     position: int
@@ -79,6 +80,7 @@ class Access:
     lines: int
     load: bool
     again: bool = False
+    adds: bool = False
 
 
 @dataclass(slots=True)
@@ -344,7 +346,10 @@ def _memory(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str,
     if not reads:
         reader.stored.add(place)
     position = reader.traffic(nbytes, reads, again)
-    return {"kind": "global_access", "what": Access(position, nbytes, lines, load, again)}
+    return {
+        "kind": "global_access",
+        "what": Access(position, nbytes, lines, load, again, inst.traits.access == "update"),
+    }
 
 
 def _bar(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:

@@ -150,18 +150,18 @@ class Units:
         return end
 
     def store(
-        self, now: float, nbytes: float, rank: int, slower: float = 1.0, *, again: bool = False, link: float = 0.0
+        self, now: float, nbytes: float, rank: int, slower: float = 1.0, *, evicted: float = 1.0, link: float = 0.0
     ) -> float:
-        """The time at which bytes that leave an SM at ``now`` at the earliest are in L2; device memory takes them
-        later, unless they are stored ``again``.
+        """The time at which bytes that leave an SM at ``now`` at the earliest are in L2; device memory takes
+        the share ``evicted`` of them later.
 
         L2 takes ``slower`` times the cycles of plain stores. ``link``: the share that another GPU receives.
         """
         own, sent = nbytes * (1 - link), now
         if link:
             sent = self.link_out.take(now, nbytes * link / self.memory.link, SKEW) + link * self.memory.link_latency / 2
-        if not (again or self.memory.overwrites):
-            self.hbm.take(now, own / self.memory.hbm, SKEW)
+        if evicted and not self.memory.overwrites:
+            self.hbm.take(now, own * evicted / self.memory.hbm, SKEW)
         end = max(sent, self.l2.take(now, own * slower / self.memory.l2_write, SKEW))
         return max(end, self.port[rank].take(now, nbytes / self.memory.sm))
 

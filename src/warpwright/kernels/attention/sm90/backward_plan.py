@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from warpwright.errors import UsageError
 from warpwright.kernels.attention.problem import Problem
 from warpwright.kernels.attention.sm90.plan import WARPGROUP
 
-__all__ = ["CONFIGS", "GREATEST_HEAD", "BackwardConfig", "BackwardPlan", "plan", "plan_varlen"]
+__all__ = [
+    "CONFIGS",
+    "GREATEST_HEAD",
+    "ROW",
+    "BackwardConfig",
+    "BackwardPlan",
+    "launches_of",
+    "plan",
+    "plan_varlen",
+    "tile_width",
+]
 
 CONTROL_BYTES = 2048
 ROW = 256  # floats of a row of the sums of dQ, the largest extent of a tensor map's box
@@ -59,36 +70,52 @@ HEAD_DIMS = (64, 128)
 GREATEST_HEAD = HEAD_DIMS[-1]
 
 
+class TileConfig(Protocol):
+    """What the launches need of a configuration, which may be that of another architecture."""
+
+    @property
+    def tile(self) -> tuple[int, int]: ...
+    @property
+    def sum_rows(self) -> int: ...
+
+
+C = TypeVar("C", bound=TileConfig)
+
+
 @dataclass(frozen=True, slots=True)
-class BackwardPlan:
-    """Three launches of `sm90.backward` in ``grids``: `prepare`, `gradients`, `convert`. ``scalars`` are by the names
-    of their parameters.
+class BackwardPlan(Generic[C]):
+    """Three launches in ``grids``: `prepare`, `gradients`, `convert`, those of `sm90.backward` or `sm100.backward`.
+    ``scalars`` are by the names of their parameters.
 
     Maps are those of arrays (batch, heads, rows, head_dim) of any strides with dense rows. The launches share float32
     arrays, ``scratch``: the ``sums`` of dQ, in the order of fragments; and of (batch · heads, padded queries) the
     ``shifts`` that are added to scaled scores in base 2, and the ``means``, the mean gradient of each query's weights.
     """
 
-    config: BackwardConfig
+    config: C
     bounds: tuple[bool, bool]
     scratch: dict[str, tuple[int, int]]
     grids: tuple[Dim3, Dim3, Dim3]
     scalars: dict[str, int | float]
 
 
-def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardPlan:
+def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardPlan[BackwardConfig]:
     """Returns the launches for ``problem``, by ``config`` or else by the fastest one.
 
     Raises UsageError for a head dimension above 128.
     """
-    found = config or _choose(problem)
-    queries, keys = found.tile
+    return launches_of(problem, config or _choose(problem))
+
+
+def launches_of(problem: Problem, config: C) -> BackwardPlan[C]:
+    """Returns the launches for ``problem`` by ``config``."""
+    queries, keys = config.tile
     tiles, all_heads = -(-problem.q_len // queries), problem.batch * problem.heads
     stats, by_query = (all_heads, tiles * queries), (tiles, problem.heads, problem.batch)
     return BackwardPlan(
-        config=found,
+        config=config,
         bounds=(problem.left is not None, problem.right is not None),
-        scratch={"sums": (all_heads * tiles * found.sum_rows, ROW), "shifts": stats, "means": stats},
+        scratch={"sums": (all_heads * tiles * config.sum_rows, ROW), "shifts": stats, "means": stats},
         grids=(by_query, (-(-problem.kv_len // keys), problem.kv_heads, problem.batch), by_query),
         scalars={
             "q_len": problem.q_len,
@@ -102,7 +129,9 @@ def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardP
     )
 
 
-def plan_varlen(problem: Problem, total_q: int, total_k: int, *, config: BackwardConfig | None = None) -> BackwardPlan:
+def plan_varlen(
+    problem: Problem, total_q: int, total_k: int, *, config: BackwardConfig | None = None
+) -> BackwardPlan[BackwardConfig]:
     """Returns the launches for ``problem.batch`` packed sequences of ``total_q`` queries and ``total_k`` keys in all.
 
     Maps are ragged, of arrays (heads, rows, head_dim). There are more tiles and blocks than the sequences have; each of
@@ -132,10 +161,15 @@ def plan_varlen(problem: Problem, total_q: int, total_k: int, *, config: Backwar
 
 def _choose(problem: Problem) -> BackwardConfig:
     """Returns the fastest configuration. Raises UsageError for a head dimension above 128."""
+    return CONFIGS[tile_width(problem), problem.right is not None]
+
+
+def tile_width(problem: Problem) -> int:
+    """Returns the columns of tiles, 64 or 128. Raises UsageError for a head dimension above 128."""
     head_dim = next((size for size in HEAD_DIMS if size >= problem.head_dim), None)
     if head_dim is None:
         raise UsageError(
             f"attention: given gradients of head dimension {problem.head_dim}; expected at most {GREATEST_HEAD}: "
             "torch's own scaled_dot_product_attention has the others"
         )
-    return CONFIGS[head_dim, problem.right is not None]
+    return head_dim

@@ -102,11 +102,12 @@ class QueryMask:
             found |= key.to(s32) - (row + (self.tile[0] - 1)).to(s32) < self.begin
         return found
 
-    def apply(self, scores: Fragment, row: Any, key: Any) -> None:
-        """Set scores to -inf where queries from ``row`` on do not see this thread's keys ``key`` and ``key`` + 8."""
+    def apply(self, scores: Sequence[Var], row: Any, key: Any) -> None:
+        """Set scores, a fragment, to -inf where queries from ``row`` on do not see the thread's keys ``key`` and
+        ``key`` + 8."""
         left = (row + warp.lane % 4 * 2).to(s32)
         firsts, stops = zip(*(self._range(key + 8 * which, left) for which in (0, 1)), strict=True)
-        for v, register in enumerate(scores.regs):
+        for v, register in enumerate(scores):
             column, which = 8 * (v >> 2) + (v & 1), v >> 1 & 1
             inside = firsts[which] <= column
             if self.begin is not None:
@@ -291,7 +292,7 @@ class BackwardConsumer:
     def apply_mask(self, row: Any, key: Any) -> None:
         """Set scores to -inf where a query of the tile at ``row`` does not see this thread's keys."""
         with If(self.mask.hidden(row, self.key + self.own * STRIP)):
-            self.mask.apply(self.scores, row, key)
+            self.mask.apply(self.scores.regs, row, key)
 
     def compute_weights(self, stats: Tile, stage: Any) -> None:
         """Replace the scores of the tile in ``stage`` by the weights P = 2^(scaled score - log-sum-exp), 0 where
