@@ -4,6 +4,7 @@ clean."""
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,8 @@ def _args(name: str, ranks: int) -> list[Any]:
 
 # kernel: ranks, rule, text of the lines of the two steps
 CASES = {
-    "stream_words": (2, "peer-race", "y[k] = x[1][0]", "x[1][0] = k"),
-    "pair_sums": (4, "peer-race", "y[0] = x[other][0]", "x[x.rank][0] = x.rank"),
+    "stream_words": (2, "peer-race", "x[1][0] = k", "y[k] = x[1][0]"),
+    "pair_sums": (4, "peer-race", "x[x.rank][0] = x.rank", "y[0] = x[other][0]"),
     "send_tile": (2, "peer-race", "tma.store(", "out[0] = y[0]"),
     "load_from_peer": (2, "proxy-fence", "= 1.0", "tma.load("),
 }
@@ -104,6 +105,23 @@ def test_a_narrower_scope_does_not_order_ranks(config: dict[str, Any]) -> None:
     verdict = _check("send_word", 2, **config)
     assert {finding.rule.id for finding in verdict.findings} == {"peer-race"}, str(verdict)
     assert ["x[after_this][0] = x.rank", "y[0] = x[x.rank][0]"] in _lines(verdict)
+
+
+def _placed(ranks: int, upwards: bool, count: int) -> PerRank:
+    """Returns words of each rank that lie in one block of memory, those of rank 0 first or last."""
+    block = np.zeros((ranks, count), np.uint32)
+    return PerRank(list(block) if upwards else list(block[::-1]))
+
+
+@pytest.mark.parametrize("config", [{"store": ("release", "gpu")}, {"store": ("relaxed", "sys")}], ids=str)
+def test_the_text_of_a_finding_depends_on_no_schedule_and_no_address(config: dict[str, Any]) -> None:
+    texts = set()
+    for seed, upwards in [(0, True), (0, False), (5, True), (8, False)]:
+        args = [_placed(4, upwards, 1) for _ in range(3)]
+        verdict = check(node_kernels.send_word.configure(**config), 1, args=args, device="h200x4", seed=seed)
+        texts.add("\n".join(str(replace(finding, seed=0)) for finding in verdict.findings))
+    assert len(texts) == 1, "\n\n".join(texts)
+    assert "CTA (0, 0, 0) of rank 0, thread 0)\n  second:" in texts.pop()
 
 
 def test_the_repair_of_a_narrow_flag_names_the_scope_of_the_system() -> None:

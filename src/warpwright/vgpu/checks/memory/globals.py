@@ -314,15 +314,24 @@ class Globals:
         return found
 
     def _rule_findings(self, rule: str, first: Touches, second: Touches, evidence: str) -> Iterator[Finding]:
-        """Yields one finding for each pair of instructions, a note if there is ``evidence``."""
+        """Yields one finding for each pair of instructions, of the lowest clusters and lanes; a note if there is
+        ``evidence``."""
         if rule in self.off:
             return
-        keys = first.inst << 32 | second.inst
-        for at in np.unique(keys, return_index=True)[1].tolist():
-            steps = self._step("first", first, at), self._step("second", second, at)
+        one, two = self._canonical(first, second) if rule in _APART else (first, second)
+        for at in _instruction_pairs(one, two).tolist():
+            steps = self._step("first", one, at), self._step("second", two, at)
             what = self._missing(rule, first, second, at)
             found = replace(RULES[rule], repair=what.repair) if what.repair else RULES[rule]
             yield Finding(found, steps, what.message, evidence=evidence)
+
+    def _canonical(self, first: Touches, second: Touches) -> tuple[Touches, Touches]:
+        """Returns pairs of accesses that nothing orders in an order that no schedule changes: a write before a read, of
+        two writes that of the lower cluster first."""
+        reads, writes = ~self.addresses.writes[first.inst], self.addresses.writes[second.inst]
+        turned = writes & (reads | (first.cluster > second.cluster))
+        both = list(zip(first, second, strict=True))
+        return Touches(*(np.where(turned, b, a) for a, b in both)), Touches(*(np.where(turned, a, b) for a, b in both))
 
     def _missing(self, rule: str, first: Touches, second: Touches, at: int) -> Missing:
         """Returns what is missing between two accesses."""
@@ -371,6 +380,15 @@ _MAP_CHANGED = Missing(
     "release the change (tensormap.cp_fenceproxy, or fence.proxy.tensormap::generic.release after it), and in the "
     "thread that copies put fence.proxy.tensormap::generic.acquire before the copy",
 )
+
+
+def _instruction_pairs(first: Touches, second: Touches) -> Ints:
+    """Returns the place of one pair of accesses for each pair of instructions: of the lowest clusters, lanes and rows.
+    Pairs come in the order of host addresses, which differ from run to run."""
+    order = np.lexsort([getattr(each, name) for name in ("row", "lane", "cluster", "inst") for each in (second, first)])
+    insts = (first.inst << 32 | second.inst)[order]
+    found: Ints = order[np.unique(insts, return_index=True)[1]]
+    return found
 
 
 def _same_row(first: Touches, second: Touches) -> Bools:
