@@ -35,7 +35,7 @@ def _shards(whole: torch.Tensor, ranks: int, zigzag: bool) -> list[torch.Tensor]
 
 
 def _late(copy: Any) -> Any:
-    """Returns a copy that arrives when ranks that do not wait for it have read what was there before."""
+    """Returns a copy that arrives late: a rank without a wait reads what was there before."""
 
     def run(*given: Any) -> None:
         time.sleep(1e-3)
