@@ -142,8 +142,8 @@ def measure(problem: Problem, plans: dict[str, Plan], rounds: int) -> list[dict[
         row: dict[str, Any] = {"q": f"{problem.batch}x{problem.heads}x{problem.q_len}x{problem.head_dim}"}
         row |= {
             "k": f"{problem.kv_heads}x{problem.kv_len}",
-            "kernel": plan.choice.kernel,
-            "ctas": f"{plan.grid[0]}{' + 1' if plan.then else ''}",
+            "kernel": plan.kernel,
+            "ctas": f"{plan.launches[0].grid[0]}{' + 1' if len(plan.launches) > 1 else ''}",
         }
         row |= {"us": round(times[name] * 1e6, 1)}
         row |= {who: round(times[who] * 1e6, 1) if who in times else "-" for who in PEERS}

@@ -118,7 +118,7 @@ def measure(problem: Problem, lengths: list[int], equal: bool, rounds: int) -> d
     times = cuda.medians(runs, rounds=rounds)
     tera = sum(replace(problem, batch=1, q_len=n, kv_len=n).flops for n in lengths if n) * 1e-12
     row: dict[str, Any] = {"d": problem.head_dim, "mean": problem.q_len, "lengths": "equal" if equal else "mixed"}
-    row |= {"causal": problem.causal, "kernel": f"{plan.choice.kernel} {'x'.join(map(str, plan.config.tile))}"}
+    row |= {"causal": problem.causal, "kernel": f"{plan.kernel} {'x'.join(map(str, plan.config.tile))}"}
     row |= {name: round(tera / time, 1) for name, time in times.items()}
     row.setdefault("dense", "")
     row |= {"/ dense": round(times["dense"] / times["packed"], 3) if equal else ""}

@@ -1,4 +1,4 @@
-"""Launches of the Hopper attention backward on a virtual GPU, and comparison of the gradients with float64."""
+"""Problems and launches of the attention backward on a virtual GPU, and comparison of the gradients with float64."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import warpwright as ww
-from tests.kernels.attention.attention_helpers import SENTINEL, normal_qkv
+from tests.kernels.attention.attention_helpers import BF16, SENTINEL, normal_qkv
 from warpwright.kernels.attention import Problem, reference
 from warpwright.kernels.reference import FLOAT32_STEP, MMA_K, ulp
 from warpwright.lang.trace import Traced
@@ -20,6 +20,16 @@ RTX5090 = ww.vgpu.Device(replace(DEVICES["rtx5090"], sms=4))
 B200 = ww.vgpu.Device(replace(DEVICES["b200"], sms=4))
 H200 = ww.vgpu.Device(replace(DEVICES["h200"], sms=4))
 NAMES = "dq", "dk", "dv"
+F16 = np.dtype(np.float16)
+SMALL = Problem(1, 2, 1, 100, 150, 64, BF16)
+CHANGES: list[dict[str, Any]] = [
+    {"batch": 2, "heads": 4, "kv_heads": 2},
+    {"head_dim": 128, "q_len": 300, "scale": 0.3},
+    {"head_dim": 40, "dtype": F16},
+    {"head_dim": 104, "window": (20, 7), "q_len": 250, "dtype": F16},
+    {"window": (30, None)},
+    {"window": (None, 90), "q_len": 280},
+]
 Arrays = tuple[np.ndarray, ...]
 
 

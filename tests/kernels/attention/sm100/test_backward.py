@@ -10,7 +10,16 @@ import pytest
 
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import BF16
-from tests.kernels.attention.backward_helpers import B200, arrays, differentiate, launches, random, verify
+from tests.kernels.attention.backward_helpers import (
+    B200,
+    CHANGES,
+    SMALL,
+    arrays,
+    differentiate,
+    launches,
+    random,
+    verify,
+)
 from tests.samples import sampled
 from warpwright.errors import UsageError
 from warpwright.kernels.attention import Problem, reference
@@ -20,8 +29,6 @@ from warpwright.lang import bf16
 from warpwright.ops.attention.backward import gradients
 from warpwright.ptx.ptxas import assemble
 
-F16 = np.dtype(np.float16)
-SMALL = Problem(1, 2, 1, 100, 150, 64, BF16)
 EDGES = [(1, 65), (127, 129), (129, 127), (128, 256), (300, 200), (260, 390)]
 
 
@@ -33,18 +40,7 @@ def test_lengths_around_tiles(q_len: int, kv_len: int, head_dim: int) -> None:
     verify(problem, given, differentiate(problem, given, device=B200))
 
 
-@sampled(
-    "changes",
-    [
-        {"batch": 2, "heads": 4, "kv_heads": 2},
-        {"head_dim": 128, "q_len": 300, "scale": 0.3},
-        {"head_dim": 40, "dtype": F16},
-        {"head_dim": 104, "window": (20, 7), "q_len": 250, "dtype": F16},
-        {"window": (30, None)},
-        {"window": (None, 90), "q_len": 280},
-    ],
-    every=3,
-)
+@sampled("changes", CHANGES, every=3)
 def test_heads_windows_types_and_head_dimensions(changes: dict[str, Any]) -> None:
     problem = replace(SMALL, **changes)
     given = random(problem)
