@@ -183,7 +183,7 @@ ATTENTION = {
     r"few queries sm100 multiply tcgen05\.commit\S* #4: arrives at once": KEPT,
     r"few queries sm100 softmax bar\.warp\.sync #[12]$": TOGETHER,
     r"few queries sm100 softmax bar\.warp\.sync #3$": PROMPT,
-    r"backward sm100 load mbarrier\.try_wait\S* #[23]($|: the next barrier)": ALONE,
+    r"backward sm100 load mbarrier\.try_wait\S* #(2($|: the next barrier)|3$)": ALONE,
     r"backward sm100 multiply mbarrier\.try_wait\S* #5: the next barrier": REST,
     r"backward sm100 load mbarrier\.try_wait\S* #1$": TILES,
     r"backward sm100 multiply tcgen05\.commit\S* #6: arrives at once": TILES,

@@ -122,10 +122,10 @@ def gradients(
     role      warps  moves                                   waits for                   signals
     compute   0-7    `s` -> registers -> `s`                 s.full, q.full              s.empty, rest.full
                      `dp` -> registers -> `ds`               dp.full, do.full            ds.full
-                     dV, dK -> global                        read.full, ds.empty
+                     dV, dK -> global                        read.full, dk_full
     add       8-11   `dp` (dQ) -> registers -> sums of dQ    dq.full                     dp.empty
     multiply  12     K, V, rings -> `s`, `dp`, dV, dK        full of q, do, rest, read,  full of s, dp, read, dq,
-                                                             ds; empty of s, dp          empty of q, do, ds
+                                                             ds; empty of s, dp          empty of q, do; dk_full
     load      13     K, V; Q with shifts, dO with means      q.empty, do.empty           q.full, do.full
     """
     memory, (queries, keys) = Memory.of(config, dtype), config.tile
@@ -231,8 +231,9 @@ def issue_steps(memory: Memory, steps: Expr) -> None:
         issue_transposed(dp.dp[:, : memory.k.shape[1]], ds.ds.T, memory.k, False)
         tcgen05.commit(memory.dq.full[0])
         issue_transposed(memory.dk, ds.ds, q.rows, number > 0)
-        for ring in (q, do, ds):
+        for ring in (q, do):
             tcgen05.commit(ring.empty)
+    tcgen05.commit(memory.dk_full)
 
 
 def issue_and_commit_scores(memory: Memory, number: Any) -> None:
@@ -269,7 +270,7 @@ def store_gradients(
         tcgen05.fence_after_thread_sync()
         store_panel(memory.v, memory.dv, left, 1.0, dv, place)
     if own or len(panels) > 1:
-        next_slot(memory.ds, step_slot(memory.ds, last)).empty.wait()
+        memory.dk_full.wait(0)
         tcgen05.fence_after_thread_sync()
         store_panel(memory.k, memory.dk, left, scale, dk, place)
     with If(warp.lane == 0):

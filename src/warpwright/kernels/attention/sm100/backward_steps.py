@@ -63,6 +63,7 @@ class Memory:
     dp: Ring
     ds: Ring
     dq: Ring
+    dk_full: mbarrier
     dk: tmem.TmemTile
     dv: tmem.TmemTile
 
@@ -70,7 +71,7 @@ class Memory:
     def barriers(self) -> tuple[Ring | mbarrier, ...]:
         """Every barrier."""
         rings = self.q, self.do, self.s, self.rest, self.read, self.dp, self.ds, self.dq
-        return (self.k_full, self.v_full, *rings)
+        return (self.k_full, self.v_full, *rings, self.dk_full)
 
     @staticmethod
     def of(config: BackwardConfig, dtype: type[Scalar]) -> Memory:
@@ -93,8 +94,9 @@ class Memory:
             rest=Ring(1, full=2 * WARPS, empty=0, name="rest"),
             read=Ring(1, empty=0, name="read"),
             dp=Ring(1, empty=WARPS, name="dp", dp=dp),
-            ds=Ring(1, full=2 * WARPS, name="ds", ds=smem.tile(dtype, (KEYS, ROWS), swizzle=128)),
+            ds=Ring(1, full=2 * WARPS, empty=0, name="ds", ds=smem.tile(dtype, (KEYS, ROWS), swizzle=128)),
             dq=Ring(1, empty=0, name="dq"),
+            dk_full=mbarrier(1, name="dk_full"),
             dk=tmem.tile(f32, (KEYS, config.head_dim)),
             dv=tmem.tile(f32, (KEYS, config.head_dim)),
         )
