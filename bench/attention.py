@@ -1,10 +1,11 @@
-"""Attention forward on a real Hopper GPU against cuDNN and PyTorch's FlashAttention: ``python bench/attention.py``.
+"""Attention forward on a real Hopper GPU against its peers: ``python bench/attention.py``.
 
 16384 tokens and 2048 columns of heads in all: head dimensions 64, 128 and 256, from 512 to 16384 tokens a sequence,
 causal or not, random normal bfloat16. All read the same arrays (batch, heads, tokens, head_dim); the peers are torch's
-``scaled_dot_product_attention`` under `sdpa_kernel`, which fails instead of taking another backend. CUDA events
-time each launch after 256 MB have been written to L2; every round runs each kernel once in random order, and the
-medians are compared. TFLOPS count two GEMMs over the visible pairs of query and key.
+``scaled_dot_product_attention`` by cuDNN and by FlashAttention under `sdpa_kernel`, which fails instead of taking
+another backend, and flash-attn-4 if it is installed. CUDA events time each launch after 256 MB have been written to L2;
+every round runs each kernel once in random order, and the medians are compared. TFLOPS count two GEMMs over the visible
+pairs of query and key; the ratio is ours over the fastest peer.
 
 First the first and the last head of each result are compared with float64: a row has the maximum and the mean error of
 ours and of cuDNN, for one draw; ``bench/attention_errors.py`` compares the errors of many draws. ``--configs all`` runs
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import peers
 import torch
 
 from warpwright import cuda
@@ -31,7 +33,7 @@ from warpwright.kernels.attention.sm90.forward import kernel_of
 from warpwright.kernels.attention.sm90.plan import CONFIGS, choose, plan
 from warpwright.lang import bf16
 from warpwright.ops.attention.plan import Choice, plan_of
-from warpwright.ops.attention.trials import PEERS, peer, run_of
+from warpwright.ops.attention.trials import run_of
 
 TOKENS, COLUMNS = 16384, 2048
 HEAD_DIMS, LENGTHS = (64, 128, 256), (512, 1024, 2048, 4096, 8192, 16384)
@@ -87,10 +89,10 @@ def measure(problem: Problem, names: list[str], rounds: int, seconds: float) -> 
     outs = {name: torch.full_like(given[0], math.nan) for name in names}
     counter = torch.zeros(1, dtype=torch.int32, device="cuda")
     runs: dict[str, Run] = {name: bind_kernel(problem, name, [*given, outs[name]], counter) for name in names}
-    runs |= {name: partial(peer, name, problem, given) for name in PEERS}
+    runs |= {name: partial(peers.attention, name, problem, given) for name in peers.NAMES}
     for name in names:
         runs[name]()
-    off = errors(problem, given, outs | {name: runs[name]() for name in PEERS})
+    off = errors(problem, given, outs | {name: runs[name]() for name in peers.NAMES})
     written = {name: bool(torch.isfinite(out).all()) for name, out in outs.items()}
     times = cuda.medians(runs, rounds=rounds)
     long = {
@@ -102,11 +104,11 @@ def measure(problem: Problem, names: list[str], rounds: int, seconds: float) -> 
     for name in names:
         row = {"d": problem.head_dim, "tokens": problem.q_len, "causal": problem.causal, "kernel": f"sm90 {name}"}
         row |= {
-            who: round(tera / times[key], 1) for who, key in (("ours", name), ("cudnn", "cudnn"), ("flash", "flash"))
+            who: round(tera / times[key], 1) for who, key in [("ours", name), *((each, each) for each in peers.NAMES)]
         }
-        row |= {"ratio": round(times["cudnn"] / times[name], 3), "us": round(times[name] * 1e6, 1)}
+        row |= {"ratio": peers.over_the_fastest(times, name), "us": round(times[name] * 1e6, 1)}
         if long:
-            row |= {"sustained": round(tera / long[name], 1), "its ratio": round(long["cudnn"] / long[name], 3)}
+            row |= {"sustained": round(tera / long[name], 1), "its ratio": peers.over_the_fastest(long, name)}
         for who, key in (("ours", name), ("cudnn", "cudnn")):
             row |= {f"{who} max": float(f"{off[key][0]:.2e}"), f"{who} mean": float(f"{off[key][1]:.3e}")}
         row["chosen"] = name == choose(problem)
@@ -151,7 +153,7 @@ def main() -> None:
         print(json.dumps({"rows": rows, "geometric mean": mean, "least": least}, indent=1))
     else:
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; TFLOPS, medians of {options.rounds}\n")
-        print(f"{table(rows)}\n\nours / cuDNN: geometric mean {mean:.3f}, least {least:.3f}")
+        print(f"{table(rows)}\n\nours / the fastest peer: geometric mean {mean:.3f}, least {least:.3f}")
     unverified = [f"{row['kernel']} at {row['tokens']} tokens" for row in rows if not row["verified"]]
     if unverified:
         sys.exit(f"not verified: {', '.join(unverified)}")

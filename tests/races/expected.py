@@ -101,7 +101,7 @@ TILES = "dO comes after Q, which is released when all MMAs of its tile are compl
 LAST = "no load follows the last tile"
 S_WAITED = "S was issued before dQ, for which the tile before has waited, and the next wait covers dK"
 BEGINS = "each tile begins with such a wait"
-GRADIENTS = "backward sm90( early S| packed| modified)?"
+GRADIENTS = "backward sm90( early| packed| modified)?"
 Q_RELEASE = "the loader has waited for Q, which is released when all warps have begun the work of this item"
 PROMPT = "it is for ptxas, which may otherwise delay reads; the lanes share no memory there"
 HINT = "the next launch begins later; its griddepcontrol.wait waits for the end of this one in any case (9.7.13.13)"
@@ -197,11 +197,11 @@ ATTENTION = {
     rf"{GRADIENTS} multiply wgmma\.fence\S* #([14567]|1[01])$": FENCE_BEFORE,
     r"backward sm90 multiply wgmma\.wait_group\S* #[26]($|: a group more)": TILES,
     r"backward sm90 multiply mbarrier\.arrive\S* #3$": LAST,
-    r"backward sm90 (early S|packed|modified) multiply wgmma\.commit_group\S* #4$": TILES,
-    r"backward sm90 (early S|packed|modified) multiply wgmma\.wait_group\S* #[37]($|: a group more)": TILES,
-    r"backward sm90 (early S|packed|modified) multiply wgmma\.wait_group\S* #0($|: a group more)": BEGINS,
-    r"backward sm90 (early S|packed|modified) multiply wgmma\.wait_group\S* #[15]($|: a group more)": S_WAITED,
-    r"backward sm90 (early S|packed|modified) multiply mbarrier\.arrive\S* #(3($|: the next barrier)|4$)": LAST,
+    r"backward sm90 (early|packed|modified) multiply wgmma\.commit_group\S* #4$": TILES,
+    r"backward sm90 (early|packed|modified) multiply wgmma\.wait_group\S* #[37]($|: a group more)": TILES,
+    r"backward sm90 (early|packed|modified) multiply wgmma\.wait_group\S* #0($|: a group more)": BEGINS,
+    r"backward sm90 (early|packed|modified) multiply wgmma\.wait_group\S* #[15]($|: a group more)": S_WAITED,
+    r"backward sm90 (early|packed|modified) multiply mbarrier\.arrive\S* #(3($|: the next barrier)|4$)": LAST,
     rf"{GRADIENTS} multiply cp\.async\.bulk\.commit_group #0$": "the next one commits its copies too",
 }
 # kernel, role, opcode, its index in the role, and the change: reason

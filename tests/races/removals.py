@@ -435,9 +435,9 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     ),
     "few queries, combine": functools.partial(_few_queries, replace(DECODE, last=False), number=1),
     "backward sm90": functools.partial(
-        attention_backward, 1, replace(CAUSAL, head_dim=128), BackwardConfig(128, (64, 128), next_after_dq=True)
+        attention_backward, 1, replace(CAUSAL, head_dim=128), BackwardConfig(128, (64, 128))
     ),
-    "backward sm90 early S": functools.partial(attention_backward, 1, CAUSAL, BackwardConfig(64, (64, 128))),
+    "backward sm90 early": functools.partial(attention_backward, 1, CAUSAL, BackwardConfig(64, (64, 128), early=True)),
     "backward sm90 prepare": functools.partial(attention_backward, 0, CAUSAL, BackwardConfig(64, (64, 128))),
     "backward sm90 convert": functools.partial(attention_backward, 2, CAUSAL, BackwardConfig(64, (64, 128))),
     **{

@@ -6,9 +6,8 @@ that see these keys, keeps dK and dV in registers and adds its part of dQ to flo
 order. `convert` scales and rounds these sums.
 
 With P = softmax(S), S = scale · Q·Kᵀ and dP = dO·Vᵀ: dV = Pᵀ·dO, dS = P ∘ (dP - mean), dQ = scale · dS·K,
-dK = scale · dSᵀ·Q. The five matrix multiplications of a tile of queries are issued so that the tensor cores have one in
-flight while a warpgroup computes: dP during the weights, dV during dS, and dK while dQ leaves for the sums. S and dP of
-the next tile are issued after that (head dimension 128), or S before dQ and dP with the weights (64).
+dK = scale · dSᵀ·Q. A warpgroup computes its weights while the tensor cores compute dP, and stores dQ while they compute
+dK; the other warpgroup fills the rest. `BackwardConfig` says when which of the five products is issued.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from warpwright.kernels.attention.sm90.backward_steps import (
     load_rows_when_empty,
     multiply_elements,
     pack_pairs,
-    slot_at,
     store_transposed,
 )
 from warpwright.kernels.attention.sm90.block_lists import BlockLists
@@ -67,7 +65,6 @@ from warpwright.lang import (
     u64,
     var,
     warp,
-    wgmma,
 )
 from warpwright.lang.ring import Slot
 from warpwright.types import Scalar
@@ -159,7 +156,7 @@ def gradients(
     save      1      ring `sums` -> added to the sums of dQ                 sums.full           sums.empty
     multiply  4-     rings -> registers -> dS, ring `sums`; dK, dV          full, sums.empty    empty, sums.full
     """
-    memory, (queries, keys) = Memory.of(config, dtype, mods.indexed), config.tile
+    memory, (queries, keys) = Memory.of(config, dtype), config.tile
     extent = Extent.of_grid((q_len, kv_len), begin, end, config.tile, more if packed else ())
     begin, end, key = extent.begin, extent.end, extent.key
     mask = QueryMask(
@@ -220,19 +217,16 @@ def gradients(
         @role(warps=range(WARPS, 3 * WARPS))
         def multiply() -> None:
             setmaxnreg.inc(MULTIPLY_REGISTERS)
-            consumer = new_consumer(memory, mask, key, order, scale, config, mods, captured)
+            consumer = new_consumer(memory, mask, key, scale, config, mods, captured)
             memory.kv.wait(0)
-            consumer.wait_and_issue_scores(slot_at(memory.q, var(u32, 0)))
-            if config.next_after_dq:
-                consumer.wait_and_issue_dp(slot_at(memory.do, var(u32, 0)))
-            wgmma.wait_group(1 if config.next_after_dq else 0)
+            if config.early:
+                consumer.issue_scores_and_dp(var(u32, 0))
             steps = order.total(group)
             for number in loop(steps - 1):
                 consumer.step(number, True)
             consumer.step(steps - 1, False)
             # dV leaves through the tile of V, and dK through that of K when neither consumer reads K any more.
             consumer.store_and_commit(memory.v, consumer.dv, dv, extent.keys_at(ctaid.y, key), None)
-            wgmma.wait_group(0)
             bar.sync(*CONSUMER_BARRIER)
             consumer.store_and_commit(memory.k, consumer.dk, dk, extent.keys_at(ctaid.y, key), scale)
             with If(consumer.one):
@@ -240,12 +234,12 @@ def gradients(
 
 
 def new_consumer(
-    memory: Memory, mask: QueryMask, key: Any, tiles: Any, scale: Expr, config: BackwardConfig, mods: Mods, arrays: Any
+    memory: Memory, mask: QueryMask, key: Any, scale: Expr, config: BackwardConfig, mods: Mods, arrays: Any
 ) -> BackwardConsumer:
     """Returns the state of a consumer warpgroup."""
     if mods.changes_scores or mods.indexed:
-        return ModifiedBackwardConsumer(memory, mask, key, tiles, scale, config, mods, arrays)
-    return BackwardConsumer(memory, mask, key, tiles, scale * LOG2E, config)
+        return ModifiedBackwardConsumer(memory, mask, key, scale, config, mods, arrays)
+    return BackwardConsumer(memory, mask, key, scale * LOG2E, config)
 
 
 @kernel("sm_90a", threads=256)

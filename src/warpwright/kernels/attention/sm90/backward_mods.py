@@ -8,15 +8,15 @@ from typing import Any
 
 from warpwright.kernels.attention.mods import Mods, Place
 from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
-from warpwright.kernels.attention.sm90.backward_steps import BackwardConsumer, Memory, QueryMask, of_columns
+from warpwright.kernels.attention.sm90.backward_steps import BackwardConsumer, Memory, QueryMask
 from warpwright.kernels.attention.sm90.block_lists import CUT, HEAD_WORDS, BlockLists
-from warpwright.kernels.attention.sm90.steps import LOG2E, K
+from warpwright.kernels.attention.sm90.steps import LOG2E
 from warpwright.kernels.tiles import WARP_ROWS
 from warpwright.lang import Expr, If, ctaid, ex2, fma, ld, loop, min, s32, select, u32, var, warp
 from warpwright.lang.derivative import times
 from warpwright.lang.smem import Tile
 
-__all__ = ["ListedTiles", "ModifiedBackwardConsumer", "PublishedTiles"]
+__all__ = ["ListedTiles", "ModifiedBackwardConsumer"]
 
 
 @dataclass(frozen=True)
@@ -57,19 +57,6 @@ class ListedTiles:
         self.word.set(self.word + 1)
 
 
-class PublishedTiles:
-    """What a consumer has in place of a cursor: the tile is in the item of the stage."""
-
-    tile = None
-
-    def begin(self) -> PublishedTiles:
-        """Returns itself."""
-        return self
-
-    def advance(self) -> None:
-        """The next item has the next tile."""
-
-
 class ModifiedBackwardConsumer(BackwardConsumer):
     """A consumer warpgroup that applies `Mods` to its scores.
 
@@ -82,33 +69,32 @@ class ModifiedBackwardConsumer(BackwardConsumer):
         memory: Memory,
         mask: QueryMask,
         key: Any,
-        tiles: Any,
         scale: Expr,
         config: BackwardConfig,
         mods: Mods,
         arrays: Sequence[Any],
     ) -> None:
         factor = scale if mods.changes_scores else scale * LOG2E
-        super().__init__(memory, mask, key, PublishedTiles() if mods.indexed else tiles, factor, config)
-        self.mods, self.arrays, self.loaded, self.computed = mods, arrays, K, K
+        super().__init__(memory, mask, key, factor, config)
+        self.mods, self.arrays = mods, arrays
         self.changed: Iterator[tuple[Any, Any]] = iter(())
         self.slopes: list[Any] = []
 
-    def compute_weights(self, stats: Tile, stage: Any) -> None:
+    def compute_weights(self, stage: Any) -> None:
         """Set hidden scores to -inf; replace the scores by the weights if no function changes them."""
-        row, own, decided = self._tile(stage)
+        _, head, decided, _ = ld(self.memory.items.at(stage, 0), vec=4)
         key = self.key + self.number * WARP_ROWS + warp.lane // 4
-        place = Place(self.mods, self.arrays, ctaid.z.to(s32), own)
-        self.apply_mask(row, key)
+        place = Place(self.mods, self.arrays, ctaid.z.to(s32), head.to(s32))
+        self.apply_mask()
         if self.mods.mask is not None:
             with If(decided != 0):
-                for register, (q, k) in zip(self.scores.regs, self.indices(row, key), strict=True):
+                for register, (q, k) in zip(self.scores.regs, self.indices(self.row, key), strict=True):
                     register.set(select(place.sees(q, k), register, float("-inf")))
-        columns = of_columns(stats, self.queries, self.loaded)
+        shifts = self.of_queries(0, stage)
         if self.mods.changes_scores:
-            self.changed = self.change_scores(place, columns, self.indices(row, key))
+            self.changed = self.change_scores(place, shifts, self.indices(self.row, key))
             return
-        for register, shift in zip(self.scores.regs, columns, strict=True):
+        for register, shift in zip(self.scores.regs, shifts, strict=True):
             register.set(ex2(fma(register, self.scale, shift)))
 
     def change_scores(
@@ -134,13 +120,6 @@ class ModifiedBackwardConsumer(BackwardConsumer):
         """Returns dSᵀ of ``some`` elements, times the derivatives of the changed scores."""
         found = super().score_gradients(some, mean_of_column)
         return [times(each, slope) for each, slope in zip(found, self.slopes, strict=True)] if self.slopes else found
-
-    def _tile(self, stage: Any) -> tuple[Any, Any, Any]:
-        """Returns the first query of the tile in ``stage``, its head, and whether the mask function cuts it."""
-        if self.memory.items is None:
-            return self.at.tile * self.queries, None, None
-        row, own, decided, _ = ld(self.memory.items.at(stage, 0), vec=4)
-        return row, own.to(s32), decided
 
     def indices(self, row: Any, key: Any) -> Iterator[tuple[Any, Any]]:
         """Yields the query and the key (s32) of each score of this thread; no index is beyond the last one, because

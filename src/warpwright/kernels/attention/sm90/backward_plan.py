@@ -31,15 +31,15 @@ class BackwardConfig:
     """One configuration of the kernels of `warpwright.kernels.attention.sm90.backward`.
 
     ``tile`` is (queries of a step, keys of a CTA); each 64 keys have a consumer warpgroup. Q, dO and dS have two
-    stages. With ``next_after_dq`` S and dP of the next tile are issued when dQ of this tile has left for the sums: dQ
-    does not wait for S, the next weights wait for S alone while dP is computed, and dP and dQ share registers, for
-    which they need one size. Without it S of the next tile is issued before dQ. With ``rotated`` the CTAs of a head
-    begin at different queries, so that fewer CTAs add to one address at a time.
+    stages. With ``early`` S and dP of the next tile are issued when dQ of this tile has left for the sums; without it
+    at the start of the next step, and then dV of half a tile is issued when its half of dS is there, and dK when dQ is
+    there. With ``rotated`` the CTAs of a head begin at different queries, so that fewer CTAs add to one address at a
+    time.
     """
 
     head_dim: int = 128
     tile: tuple[int, int] = (64, 128)
-    next_after_dq: bool = False
+    early: bool = False
     rotated: bool = False
 
     @property
@@ -61,10 +61,10 @@ class BackwardConfig:
 
 
 CONFIGS = {  # by head dimension and whether there is a right bound
-    (64, False): BackwardConfig(64, (128, 128), rotated=True),
-    (64, True): BackwardConfig(64, (128, 128)),
-    (128, False): BackwardConfig(128, (64, 128), next_after_dq=True, rotated=True),
-    (128, True): BackwardConfig(128, (64, 128), next_after_dq=True),
+    (64, False): BackwardConfig(64, (128, 128), early=True, rotated=True),
+    (64, True): BackwardConfig(64, (128, 128), early=True),
+    (128, False): BackwardConfig(128, (64, 128)),
+    (128, True): BackwardConfig(128, (64, 128)),
 }
 HEAD_DIMS = (64, 128)
 GREATEST_HEAD = HEAD_DIMS[-1]

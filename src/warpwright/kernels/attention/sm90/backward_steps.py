@@ -161,9 +161,8 @@ def clamp(query: Any, q_len: Any) -> Any:
 class Memory:
     """Shared memory of a CTA: K and V with their barrier, rings of Q and dO, two tiles of dS, and a ring of dQ parts.
 
-    ``stats`` are the shifts of the queries in the stages of Q, and the means of the queries in the stages of dO. With
-    functions of a user the stages of Q have ``items`` too: the first query of the tile, its head, and whether a mask
-    function cuts it.
+    ``stats`` are the shifts of the queries in the stages of Q, and the means of the queries in the stages of dO. The
+    stages of Q have ``items`` too: the first query of the tile, its head, and whether a mask function cuts it.
     """
 
     k: Tile
@@ -174,7 +173,7 @@ class Memory:
     stats: tuple[Tile, Tile]
     ds: Tile
     sums: Ring
-    items: Tile | None
+    items: Tile
 
     @property
     def rings(self) -> tuple[Ring, ...]:
@@ -182,7 +181,7 @@ class Memory:
         return self.q, self.do, self.sums
 
     @staticmethod
-    def of(config: BackwardConfig, dtype: type[Scalar], indexed: bool = False) -> Memory:
+    def of(config: BackwardConfig, dtype: type[Scalar]) -> Memory:
         """Returns the shared memory of a configuration. Each consumer has a stage of ``sums``."""
         queries, keys = config.tile
         rows = smem.tile(dtype, (queries, config.head_dim), swizzle=128)
@@ -196,7 +195,7 @@ class Memory:
             stats=(smem.tile(f32, (STAGES, queries)), smem.tile(f32, (STAGES, queries))),
             ds=smem.tile(dtype, (STAGES * queries, keys), swizzle=128),
             sums=Ring(CONSUMERS, full=WARPS, name="sums", sums=smem.tile(f32, part_of_dq)),
-            items=smem.tile(u32, (STAGES, FOUR)) if indexed else None,
+            items=smem.tile(u32, (STAGES, FOUR)),
         )
 
 
@@ -261,27 +260,22 @@ class BackwardConsumer:
     ``wait_group`` stands where the result is used.
     """
 
-    def __init__(
-        self, memory: Memory, mask: QueryMask, key: Any, tiles: Any, scale: Any, config: BackwardConfig
-    ) -> None:
-        self.memory, self.mask, self.scale, self.next_after_dq = memory, mask, scale, config.next_after_dq
+    def __init__(self, memory: Memory, mask: QueryMask, key: Any, scale: Any, config: BackwardConfig) -> None:
+        self.memory, self.mask, self.key, self.scale, self.early = memory, mask, key, scale, config.early
         self.own, self.one, self.number = shfl.idx(warp.id // WARPS - 1, 0), elect_one(), warp.id - WARPS
         self.leader = self.one & (warp.id % WARPS == 0)
         queries, head_dim = config.tile[0], config.head_dim
-        self.dtype, self.queries = memory.k.dtype, queries
-        self.key, self.at = key, tiles.begin()
+        self.dtype, self.queries, self.row = memory.k.dtype, queries, var(u32, 0)
         self.scores, self.dp = (wgmma.accumulator(f32, (STRIP, queries)) for _ in range(2))
         self.dk, self.dv = (wgmma.accumulator(f32, (STRIP, head_dim)) for _ in range(2))
-        part_of_dq = STRIP, queries * head_dim // (CONSUMERS * STRIP)
-        self.dq = self.dp if config.next_after_dq else wgmma.accumulator(f32, part_of_dq)
+        self.dq = wgmma.accumulator(f32, (STRIP, queries * head_dim // (CONSUMERS * STRIP)))
         self.weights, self.ds = ([var(b32, 0) for _ in range(queries // 4)] for _ in range(2))
-        # Columns whose statistics are in registers at a time, and columns of dS that are computed at a time.
-        self.loaded, self.computed = (K, K) if config.next_after_dq else (queries, queries // 2)
         clear(self.dk, self.dv)
 
     def wait_and_issue_scores(self, slot: Slot) -> None:
         """Wait for Q in ``slot``, then issue Sᵀ = K·Qᵀ."""
         slot.full.wait()
+        self.row.set(ld(self.memory.items.at(slot.stage, 0)))
         issue_ss(self.scores, self.memory.k, self.own, slot.rows)
 
     def wait_and_issue_dp(self, slot: Slot) -> None:
@@ -289,18 +283,21 @@ class BackwardConsumer:
         slot.full.wait()
         issue_ss(self.dp, self.memory.v, self.own, slot.rows)
 
-    def apply_mask(self, row: Any, key: Any) -> None:
-        """Set scores to -inf where a query of the tile at ``row`` does not see this thread's keys."""
-        with If(self.mask.hidden(row, self.key + self.own * STRIP)):
-            self.mask.apply(self.scores.regs, row, key)
+    def apply_mask(self) -> None:
+        """Set scores to -inf where a query does not see this thread's keys."""
+        with If(self.mask.hidden(self.row, self.key + self.own * STRIP)):
+            self.mask.apply(self.scores.regs, self.row, self.key + self.number * WARP_ROWS + warp.lane // 4)
 
-    def compute_weights(self, stats: Tile, stage: Any) -> None:
+    def compute_weights(self, stage: Any) -> None:
         """Replace the scores of the tile in ``stage`` by the weights P = 2^(scaled score - log-sum-exp), 0 where
         masked."""
-        row, key = self.at.tile * self.queries, self.key + self.number * WARP_ROWS + warp.lane // 4
-        self.apply_mask(row, key)
-        for register, shift in zip(self.scores.regs, of_columns(stats, self.queries, self.loaded), strict=True):
+        self.apply_mask()
+        for register, shift in zip(self.scores.regs, self.of_queries(0, stage), strict=True):
             register.set(ex2(fma(register, self.scale, shift)))
+
+    def of_queries(self, which: int, stage: Any) -> Iterator[Any]:
+        """Yields the shift (0) or the mean (1) of its query for each score of the tile in ``stage``."""
+        return of_columns(part(self.memory.stats[which], stage, 1, "k"), self.queries)
 
     def compute_ds(self, columns: slice, means: Iterator[Any], ds: Tile) -> None:
         """Round some columns of Pᵀ and of dSᵀ for the next wgmmas; store dS also to ``ds``."""
@@ -324,42 +321,64 @@ class BackwardConsumer:
             wgmma.mma(self.dq, window(k, kk, "mn"), window(ds, kk, "k"), accumulate=kk > 0)
         wgmma.commit_group()
 
+    def issue_scores_and_dp(self, number: Any) -> None:
+        """Wait for a tile of queries, and issue its S and its dP; S is there."""
+        self.wait_and_issue_scores(slot_at(self.memory.q, number))
+        self.wait_and_issue_dp(slot_at(self.memory.do, number))
+        wgmma.wait_group(1)
+
     def step(self, number: Any, more: bool) -> None:
-        """Compute a tile of queries, whose S is issued, and dP too with ``next_after_dq``; with ``more`` issue those of
-        the next tile."""
-        memory, stage, early = self.memory, number % STAGES, not self.next_after_dq
+        """Compute the gradients of a tile of queries; ``more``: another one follows.
+
+        The fewer wgmmas wait in the queue of the tensor cores, the sooner the other consumer has what it waits for.
+        """
+        memory, stage = self.memory, number % STAGES
         slot_q, slot_do = (slot_at(ring, number) for ring in (memory.q, memory.do))
-        shifts, means = (part(stats, stage, 1, "k") for stats in memory.stats)
-        ds = part(memory.ds, stage, self.queries, "k")
-        if early:
-            # S is there, and so is dK of the tile before.
-            wgmma.wait_group(0)
-            self.wait_and_issue_dp(slot_do)
-        self.compute_weights(shifts, stage)
+        ds, means = part(memory.ds, stage, self.queries, "k"), self.of_queries(1, stage)
+        if not self.early:
+            self.issue_scores_and_dp(number)
+        self.compute_weights(stage)
         # dP is there.
         wgmma.wait_group(0)
-        if early:
-            # dK of the tile before no longer reads its slot of Q.
-            with If(self.leader & (number > 0)):
-                slot_at(memory.q, number + 1).empty.arrive()
-        mean_of_column = of_columns(means, self.queries, self.loaded)
-        for left, right in ((0, self.queries // 2), (self.queries // 2, self.queries)):
-            for column in range(left, right, self.computed):
-                self.compute_ds(slice(column, column + self.computed), mean_of_column, ds)
-            issue_rs(self.dv, self.weights[left // 4 : right // 4], slot_do.rows[left:right, :], True)
+        for some in self.parts():
+            for column in range(some.start, some.stop, K):
+                self.compute_ds(slice(column, column + K), means, ds)
+            issue_rs(self.dv, self.weights[some.start // 4 : some.stop // 4], slot_do.rows[some, :], True)
         fence.proxy_async()
-        if more and early:
-            self.wait_and_issue_scores(slot_at(memory.q, number + 1))
         # Both consumers stored their keys of dS.
         bar.sync(*CONSUMER_BARRIER)
-        wgmma.wait_group(1 if more and early else 0)
-        with If(self.leader):
-            slot_do.empty.arrive()
+        # dV is there, and no longer reads its slot of dO.
+        wgmma.wait_group(0)
+        if more:
+            with If(self.leader):
+                slot_do.empty.arrive()
         self.issue_dq(ds)
+        if not self.early:
+            wgmma.wait_group(0)
         issue_rs(self.dk, self.ds, slot_q.rows, True)
+        # dQ is there.
         wgmma.wait_group(1)
-        # The part of dQ to the role `save`, in the order of the fragment: float4 by float4, thread by thread.
-        slot = Slot(memory.sums, self.own, stage)
+        self.store_dq(stage)
+        if more and self.early:
+            self.wait_and_issue_scores(slot_at(memory.q, number + 1))
+        # dK is there, and no longer reads its slot of Q.
+        wgmma.wait_group(1 if more and self.early else 0)
+        if more:
+            with If(self.leader):
+                slot_q.empty.arrive()
+        if more and self.early:
+            self.wait_and_issue_dp(slot_at(memory.do, number + 1))
+            wgmma.wait_group(1)
+
+    def parts(self) -> list[slice]:
+        """Returns the columns of dS after which a part of dV is issued: all of them, or each half."""
+        half = self.queries // 2
+        return [slice(0, self.queries)] if self.early else [slice(0, half), slice(half, self.queries)]
+
+    def store_dq(self, stage: Any) -> None:
+        """Store the part of dQ for the role `save`, in the order of the fragment: float4 by float4, thread by
+        thread."""
+        slot = Slot(self.memory.sums, self.own, stage)
         slot.empty.wait()
         corner = slot.sums.at(0, tid.x % WARPGROUP * FOUR)
         for start in range(0, len(self.dq.regs), FOUR):
@@ -368,14 +387,6 @@ class BackwardConsumer:
         warp.sync()
         with If(self.one):
             slot.full.arrive()
-        if more and not early:
-            self.wait_and_issue_scores(slot_at(memory.q, number + 1))
-            self.wait_and_issue_dp(slot_at(memory.do, number + 1))
-            # S of the next tile is there. So is dK of this one, which no longer reads its slot of Q.
-            wgmma.wait_group(1)
-            with If(self.leader):
-                slot_q.empty.arrive()
-        self.at.advance()
 
     def store_and_commit(
         self, tile: Tile, acc: Fragment, target: tma.Map[Scalar], place: tuple[Any, ...], factor: Any
@@ -399,14 +410,12 @@ def slot_at(ring: Ring, number: Any) -> Slot:
     return Slot(ring, number % STAGES, number // STAGES % 2)
 
 
-def of_columns(stats: Tile, columns: int, loaded: int) -> Iterator[Any]:
-    """Yields the statistic of its column for each element of a fragment (64, ``columns``).
-
-    The first element of each ``loaded`` columns loads those of all of them.
-    """
-    for left in range(0, columns, loaded):
-        corner = stats.at(0, warp.lane % 4 * 2)
-        pairs = [ld(corner + column, vec=2) for column in range(left, left + loaded, 8)]
+def of_columns(stats: Tile, columns: int) -> Iterator[Any]:
+    """Yields the statistic of its column for each element of a fragment (64, ``columns``), loaded 16 columns at a
+    time."""
+    corner = stats.at(0, warp.lane % 4 * 2)
+    for left in range(0, columns, K):
+        pairs = [ld(corner + column, vec=2) for column in range(left, left + K, 8)]
         yield from (value for pair in pairs for value in (*pair, *pair))
 
 
