@@ -127,7 +127,7 @@ ATTENTION = {
     rf"{FEW} load mbarrier\.try_wait\S* #2$": Q_RELEASE,
     rf"{FEW} load mbarrier\.try_wait\S* #([789]|10)$": ALONE,
     rf"{FEW} multiply wgmma\.fence\S* #[24]$": FENCE_BEFORE,
-    rf"(few queries, combine kernel bar\.warp\.sync #0|{FEW} multiply bar\.warp\.sync #1)$": PROMPT,
+    rf"(few queries( paged)?, combine kernel bar\.warp\.sync #0|{FEW} multiply bar\.warp\.sync #1)$": PROMPT,
     r".* griddepcontrol\.launch_dependents": HINT,
     r"attention sm100.* kernel tcgen05\.fence::before\w* #1$": BEFORE_DEALLOC,
     r"attention sm100 load mbarrier\.try_wait\S* #[04]: the next barrier": KEYS,

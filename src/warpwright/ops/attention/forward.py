@@ -15,7 +15,7 @@ from warpwright.ops.attention import arrays, mods, plan
 from warpwright.ops.attention.bound_call import BoundCall
 from warpwright.ops.memo import MEMO
 
-__all__ = ["attention", "describe"]
+__all__ = ["attention", "describe", "one_after_the_other"]
 
 Array = Any
 Axes = tuple[int, int]
@@ -200,10 +200,11 @@ def _entry(
         nbytes=tuple(reach(layout) for _, layout in layouts[:4] if layout),
         new_lse=None if lse is None else library.maker(tuple(lse.shape), arrays.FLOAT32, q),
         workspace=arrays.workspace_address(library, q, call.device.name, chosen.words),
-        bound=bound[0] if not lists else _one_after_the_other(*bound),
+        bound=bound[0] if not lists else one_after_the_other(*bound),
         allocator=library.allocator(arrays.WORD.itemsize * values["lists"].size, q) if lists else None,
     )
 
 
-def _one_after_the_other(first: binding.Bound, second: binding.Bound) -> binding.Bound:
+def one_after_the_other(first: binding.Bound, second: binding.Bound) -> binding.Bound:
+    """Returns two bound plans as one."""
     return lambda values, stream: (*first(values, stream), *second(values, stream))

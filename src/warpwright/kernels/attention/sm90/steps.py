@@ -193,8 +193,8 @@ class CurrentTile:
         return Global(f32, lse) + self.head * q_len
 
     def set(self, words: Sequence[Any]) -> None:
-        """Take the tile of an item."""
-        for register, word in zip((self.row, self.head, self.first, self.count), words, strict=True):
+        """Take the tile of an item, whose first words are the tile's."""
+        for register, word in zip((self.row, self.head, self.first, self.count), words, strict=False):
             if isinstance(register, Var):
                 register.set(word)
 
