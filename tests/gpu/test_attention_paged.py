@@ -12,6 +12,7 @@ import warpwright as ww
 from tests.gpu.test_attention_varlen import host, tensors
 from tests.kernels.attention.paged_helpers import fill_pages, verify_paged
 from warpwright.interop.flash_attn import flash_attn_with_kvcache
+from warpwright.interop.torch import attention_paged, attention_paged_append
 from warpwright.kernels.attention import Problem
 
 MASKS: list[dict[str, Any]] = [{}, {"causal": True}, {"causal": True, "window": (200, None)}]
@@ -50,6 +51,35 @@ def test_repeated_calls_with_new_lengths_and_in_a_graph() -> None:
         arrays[-1].copy_(torch.tensor(lengths))
         graph.replay()
         verify_paged(problem, given._replace(lengths=np.array(lengths, np.int32)), [host(x) for x in found])
+
+
+def test_operators_compile_and_a_graph_decodes_step_by_step() -> None:
+    """A step writes a row of ones after the last key and increments the lengths, which a graph repeats."""
+    problem = Problem(3, 8, 2, 1, 600, 128)
+    given = fill_pages(problem, 16, [585, 3, 77])
+    new = [torch.ones(3, 1, 2, 128, dtype=torch.bfloat16, device="cuda") for _ in "kv"]
+
+    def step(q: Any, k: Any, v: Any, table: Any, lengths: Any) -> Any:
+        found = attention_paged_append(q, k, v, table, lengths, *new)
+        return *found, *attention_paged(q, k, v, table, lengths + 1)
+
+    results = []
+    for run in (step, torch.compile(step, fullgraph=True)):
+        arrays = tensors(given)
+        for _ in range(2):
+            found = run(*arrays)
+        results.append((*found, *arrays[1:3]))
+        assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[3])
+    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(*results, strict=True))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = step(*arrays)
+        arrays[-1].add_(1)
+    for count in (1, 2, 3):
+        graph.replay()
+        k, v = (host(x) for x in arrays[1:3])
+        after = given._replace(k=k, v=v, lengths=given.lengths + count)
+        verify_paged(problem, after, [host(x) for x in found[:2]])
 
 
 def test_new_rows_are_written_first() -> None:

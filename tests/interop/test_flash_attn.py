@@ -208,6 +208,9 @@ def test_what_no_kernel_of_packed_sequences_serves_is_refused() -> None:
         "attention: given cache_leftpad, which no kernel reads; expected sequences that begin with the first row of "
         "their pages"
     )
+    assert refusal(flash_attn.flash_attn_with_kvcache, q, k, v, k, block_table=table) == (
+        "attention: given k alone; expected k and v, the new rows, or neither"
+    )
     assert refusal(flash_attn.flash_attn_with_kvcache, q, k, v, rotary_cos=q) == (
         "attention: given rotary_cos, which no kernel reads; expected q and k that are rotated already: apply the "
         "rotation before the call"

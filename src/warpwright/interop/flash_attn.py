@@ -16,9 +16,10 @@ from torch import Tensor
 
 from warpwright.errors import UsageError
 from warpwright.interop.attention_grad import has_fixed_order
+from warpwright.interop.attention_paged import append_operator, operator
 from warpwright.interop.bshd import Options, attention, attention_varlen
 from warpwright.interop.padding import cumulative_lengths
-from warpwright.ops.attention.paged import attention_paged
+from warpwright.ops.attention.paged_arrays import check_both
 
 __all__ = [
     "flash_attn_func",
@@ -210,11 +211,13 @@ def _over_pages(
             f"attention: given {name} and block_table, whose kernel has none; expected {name} left out, or caches "
             "without pages"
         )
-    window = None if options.left is None and options.right is None else (options.left, options.right)
-    keywords: dict[str, Any] = {"causal": options.causal, "scale": options.scale, "window": window}
-    keywords |= {"cu_seqlens_q": cu_seqlens_q, "k": new[0], "v": new[1]}
+    rows = {name: x for name, x in zip("kv", new, strict=True) if x is not None}
+    check_both(rows)
+    rest = cu_seqlens_q, options.causal, options.scale, options.left, options.right
     with torch.no_grad():
-        found: tuple[Tensor, Tensor] = attention_paged(q, k, v, table, lengths, **keywords, return_lse=True)
+        found: tuple[Tensor, Tensor] = (append_operator if rows else operator)(
+            q, k, v, table, lengths, *rows.values(), *rest
+        )
     return found
 
 

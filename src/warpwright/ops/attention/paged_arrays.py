@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from warpwright.ops import binding
 from warpwright.ops.attention import arrays, plan
 from warpwright.ops.binding import as_strided
 
-__all__ = ["check_arrays", "rows_of"]
+__all__ = ["check_arrays", "check_both", "rows_of"]
 
 INT32 = np.dtype(np.int32)
 KERNELS = ("sm_90a",)
@@ -139,10 +139,16 @@ def _check_values(views: Views) -> None:
         )
 
 
+def check_both(given: Collection[str]) -> None:
+    """Raise UsageError if one of ``k`` and ``v`` is ``given`` without the other one."""
+    for name, other in (("k", "v"), ("v", "k")):
+        if name in given and other not in given:
+            raise UsageError(f"attention: given {name} alone; expected k and v, the new rows, or neither")
+
+
 def _check_new(views: Views) -> None:
+    check_both(views)
     given = [name for name in ("k", "v") if name in views]
-    if len(given) == 1:
-        raise UsageError(f"attention: given {given[0]} alone; expected k and v, the new rows, or neither")
     for name in given:
         view, pages, q = views[name], views["k_pages"], views["q"]
         shape = (*q.shape[:-2], *pages.shape[2:])
