@@ -50,7 +50,6 @@ SOME = {
     "few queries, combine": 1,
     "few queries paged": 50,
     "few queries paged, combine": 1,
-    "new rows": 1,
     "chunks paged": 60,
     "example 03": 5,
     "example 04": 7,
