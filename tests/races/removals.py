@@ -280,17 +280,17 @@ def _few_queries(
 def _paged(config: DecodeConfig | None, change: Change | None = None, *, number: int = 0) -> Watched:
     """Run attention over keys in pages, of few queries where ``config`` is given, else of packed chunks. ``number`` 1
     is the second launch of few queries, or the attention after the launch that writes new rows."""
-    watched, each = _watched_device("h200", change, 3), Problem(2, 24, 4, 4, 258, 64, causal=True)
+    watched, each = _watched_device("h200", change, 3), Problem(4, 24, 4, 4, 258, 64, causal=True)
     if config is not None:
-        given = fill_pages(each, 16, [258, 70])
+        given = fill_pages(each, 16, [258, 70, 30, 4])  # tiles of five blocks, of two and of one
         kernel, grid, args, _ = paged_launches(each, given, 3, config)[number]
         watched.depends_on = [list(kernel.params).index("workspace")] * number
         launch(kernel, grid, args=args, device=watched)
         return watched
-    given = fill_pages(replace(each, q_len=140, kv_len=400, heads=2, kv_heads=1), 48, [400, 90])
-    q, cu = np.concatenate([given.q[0], given.q[1, :5]]), np.array([0, 140, 145], np.int32)
-    new = {name: np.ones((145, 1, 64), q.dtype) for name in "kv"}
-    lengths = given.lengths - np.array([140, 5], np.int32)
+    given = fill_pages(replace(each, q_len=140, kv_len=400, heads=2, kv_heads=1), 48, [60, 30, 400])  # first one block
+    q, cu = np.concatenate([given.q[0, :5], given.q[1, :5], given.q[2]]), np.array([0, 5, 10, 150], np.int32)
+    new = {name: np.ones((150, 1, 64), q.dtype) for name in "kv"}
+    lengths = given.lengths - np.diff(cu)
     options = {"cu_seqlens_q": cu, "causal": True, "return_lse": True, "device": watched.device}
     call = launches_of(ww.attention_paged, q, *given[1:4], lengths, **new, **options)
     _watch_launch(call, number, watched)
