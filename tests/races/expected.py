@@ -287,7 +287,7 @@ REDUNDANT = {
     r"mma\.sync fewer-syncs compute bar\.warp\.sync #[12]": SYNCED,
     rf"({MMA}|mma\.sync fewer-syncs compute) cp\.async\.bulk\.commit_group #0": "the next one commits its copy too",
     r"(hopper (\d|fp8)|(attention|backward) sm90.*|all-gather|reduce-scatter) multiply setmaxnreg\.inc": REGISTERS,
-    r"(attention sm100.* softmax|backward sm100 (compute|add)) setmaxnreg\.inc": REGISTERS,
+    r"(attention sm100.* softmax|backward sm100 (compute|add)|chunks paged multiply) setmaxnreg\.inc": REGISTERS,
     **ATTENTION,
 }
 
