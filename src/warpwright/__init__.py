@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from warpwright.layout.peers import PerRank
     from warpwright.layout.tensor_map import TensorMap
     from warpwright.ops.attention.forward import attention
+    from warpwright.ops.attention.paged import attention_paged
     from warpwright.ops.attention.varlen import attention_varlen
     from warpwright.ops.launches import launches
     from warpwright.ops.matmul.call import matmul
@@ -68,6 +69,7 @@ __all__ = [
     "UsageError",
     "WarpwrightError",
     "attention",
+    "attention_paged",
     "attention_varlen",
     "check",
     "device",
@@ -90,6 +92,7 @@ _HOMES = {
     "Quantized": "ops.matmul.quantized",
     "TensorMap": "layout.tensor_map",
     "attention": "ops.attention.forward",
+    "attention_paged": "ops.attention.paged",
     "attention_varlen": "ops.attention.varlen",
     "check": "run.check",
     "device": "run.devices",

@@ -11,7 +11,7 @@ import warpwright as ww
 from tests.kernels.attention.attention_helpers import BF16, normal_qkv, verify
 from tests.kernels.attention.sm90.test_forward import prepare_launch
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm90.plan import CONFIGS
+from warpwright.kernels.attention.sm90.plan import CONFIGS, NARROW_VALUES
 
 MASKS: list[dict[str, Any]] = [{}, {"causal": True}, {"window": (200, 30)}, {"window": (100, None), "causal": True}]
 LENGTHS = [(1, 1000, 0), (333, 700, 8), (700, 333, 0), (1500, 1500, 0)]  # queries, keys, columns fewer than a tile
@@ -26,6 +26,18 @@ def test_configurations(name: str, mask: dict[str, Any], dtype: np.dtype) -> Non
         problem = Problem(2, 6, 3, q_len, kv_len, config.head_dim - fewer, dtype=dtype, **mask)
         given = normal_qkv(problem)
         found, kernel, args, (o, lse, counter) = prepare_launch(problem, config, given, sms=132)
+        ww.launch(kernel, found.grid, args=args, device="cuda")
+        verify(problem, given, (o, lse))
+        assert counter[0] == 0
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(("head_dim", "value_dim"), [(192, 128), (128, 64), (136, 72), (64, 128)])
+def test_values_of_other_columns(head_dim: int, value_dim: int, mask: dict[str, Any]) -> None:
+    for q_len, kv_len, _ in LENGTHS:
+        problem = Problem(2, 6, 3, q_len, kv_len, head_dim, value_dim=value_dim, **mask)
+        given = normal_qkv(problem)
+        found, kernel, args, (o, lse, counter) = prepare_launch(problem, NARROW_VALUES, given, sms=132)
         ww.launch(kernel, found.grid, args=args, device="cuda")
         verify(problem, given, (o, lse))
         assert counter[0] == 0

@@ -47,6 +47,16 @@ def test_the_result_lies_in_memory_as_the_queries_do() -> None:
     assert torch.equal(out, ww.attention(*(x.contiguous() for x in (q, k, v)), device="rtx5090"))
 
 
+def test_values_of_other_columns() -> None:
+    q, k, v = inputs(head_dim=64)
+    v = v[..., :40]
+    near(attention(q, k, v)[0], theirs(q.float(), k.float(), v.float()))
+    turned = *(x.transpose(1, 2) for x in (q, k, v)), True, None, None, None, "bshd"
+    assert set(torch.library.opcheck(attention, turned, rtol=2e-2, atol=2e-2).values()) == {"SUCCESS"}
+    with pytest.raises(UsageError, match=r"up to a head dimension of 128, that of q and of v; expected v\.detach\(\)"):
+        attention(q, k, v.clone().requires_grad_())
+
+
 def test_the_operator_is_registered_as_torch_demands() -> None:
     turned = tuple(x.transpose(1, 2) for x in inputs())
     swapped = tuple(x.transpose(1, 2).contiguous().transpose(1, 2) for x in inputs())
@@ -126,7 +136,7 @@ def test_no_gradient_is_lost() -> None:
         attention(q, k.requires_grad_(), v)
     assert str(caught.value) == (
         "attention: k requires gradients, for which there are kernels for sm_90a, sm_100a, sm_120a and up to a head "
-        "dimension of 128; expected k.detach(), or torch's own scaled_dot_product_attention"
+        "dimension of 128, that of q and of v; expected k.detach(), or torch's own scaled_dot_product_attention"
     )
     with torch.no_grad():
         attention(q, k, v)

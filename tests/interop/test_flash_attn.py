@@ -140,6 +140,29 @@ def test_a_cache_of_one_length() -> None:
     near(found, exact(q, *(x[:, :10] for x in cache), True))
 
 
+def test_caches_in_pages() -> None:
+    q, *rows = inputs(3, 48)
+    new = inputs(3, 3)[1:]
+    order = torch.tensor([[4, 0, 2], [1, 5, 3]]).int()
+    pages = [torch.empty(6, 16, 1, 64).bfloat16() for _ in rows]
+    for array, x in zip(pages, rows, strict=True):
+        array[order.long()] = x.unflatten(1, (3, 16))
+    options: dict[str, Any] = {"block_table": order, "causal": True}
+    lengths = torch.tensor([7, 29]).int()
+    found, lse = flash_attn.flash_attn_with_kvcache(
+        q, *pages, *new, cache_seqlens=lengths, return_softmax_lse=True, **options
+    )
+    same = flash_attn.flash_attn_with_kvcache(q, *rows, *new, cache_seqlens=lengths, causal=True)
+    assert lse.shape == (2, 2, 3)
+    torch.testing.assert_close(found, same, rtol=0, atol=0.01)
+    assert all(torch.equal(a[order.long()].flatten(1, 2), b) for a, b in zip(pages, rows, strict=True))
+    starts, ends = torch.tensor([0, 3, 6]).int(), torch.tensor([0, 10, 42]).int()
+    packed = flash_attn.flash_attn_varlen_func(q.flatten(0, 1), *pages, starts, ends, 3, 32, **options)
+    torch.testing.assert_close(packed.unflatten(0, (2, 3)), found, rtol=0, atol=0.01)
+    whole = flash_attn.flash_attn_with_kvcache(q, *pages, **options)
+    torch.testing.assert_close(whole, flash_attn.flash_attn_func(q, *rows, causal=True), rtol=0, atol=0.01)
+
+
 def test_lengths_of_a_padded_batch() -> None:
     first, end = torch.tensor([2, 0, 0]).int(), torch.tensor([5, 3, 0]).int()
     cu_q, cu_k = cumulative_lengths((first, end), (first, end), 5, 5)
@@ -176,9 +199,17 @@ def test_what_no_kernel_of_packed_sequences_serves_is_refused() -> None:
         "attention: given softcap and packed or padded sequences, whose kernel has none; expected one call for each "
         "sequence, q[None, first:end]"
     )
-    assert refusal(flash_attn.flash_attn_varlen_func, *given, block_table=starts) == (
-        "attention: given block_table, which no kernel reads; expected k and v of packed rows without pages: gather "
-        "the pages first"
+    table = starts[None]
+    assert refusal(flash_attn.flash_attn_varlen_func, *given, softcap=1.0, block_table=table) == (
+        "attention: given softcap and block_table, whose kernel has none; expected softcap left out, or caches without "
+        "pages"
+    )
+    assert refusal(flash_attn.flash_attn_with_kvcache, q, k, v, block_table=table, cache_leftpad=starts) == (
+        "attention: given cache_leftpad, which no kernel reads; expected sequences that begin with the first row of "
+        "their pages"
+    )
+    assert refusal(flash_attn.flash_attn_with_kvcache, q, k, v, k, block_table=table) == (
+        "attention: given k alone; expected k and v, the new rows, or neither"
     )
     assert refusal(flash_attn.flash_attn_with_kvcache, q, k, v, rotary_cos=q) == (
         "attention: given rotary_cos, which no kernel reads; expected q and k that are rotated already: apply the "

@@ -111,10 +111,14 @@ IN_ORDER = "this thread has issued the MMAs that read the slot, and the tensor c
 UNUSED = "no thread uses this barrier of the ring"
 AFTER_K = "the loader has waited for K, released after V"
 REST = "the next barrier is that of the other half, at which the same warps arrive later"
-FEW = r"few queries(, two launches)?"
+FEW = r"few queries(, two launches| paged)?"
 SM90 = r"attention sm90( in turn| one Q| packed| modified| lists)?"
 ATTENTION = {
     r"attention sm90( in turn| packed| modified| lists)? init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
+    r"chunks paged init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
+    r"chunks paged load mbarrier\.try_wait\S* #([789]|10)$": ALONE,
+    r"chunks paged multiply bar\.warp\.sync #1$": ITEMS,
+    r"chunks paged multiply wgmma\.fence\S* #[246]$": FENCE_BEFORE,
     r"attention sm90 one Q init mbarrier\.init\S* #7($|: one arrival more)": Q_SLOTS,
     r"attention sm90( in turn| packed| modified| lists)? load mbarrier\.try_wait\S* #6: the next barrier": LATER,
     r"attention sm90 one Q load mbarrier\.try_wait\S* #(0$|6($|: the next barrier))": ITEMS,
@@ -127,7 +131,7 @@ ATTENTION = {
     rf"{FEW} load mbarrier\.try_wait\S* #2$": Q_RELEASE,
     rf"{FEW} load mbarrier\.try_wait\S* #([789]|10)$": ALONE,
     rf"{FEW} multiply wgmma\.fence\S* #[24]$": FENCE_BEFORE,
-    rf"(few queries, combine kernel bar\.warp\.sync #0|{FEW} multiply bar\.warp\.sync #1)$": PROMPT,
+    rf"(few queries( paged)?, combine kernel bar\.warp\.sync #0|{FEW} multiply bar\.warp\.sync #1)$": PROMPT,
     r".* griddepcontrol\.launch_dependents": HINT,
     r"attention sm100.* kernel tcgen05\.fence::before\w* #1$": BEFORE_DEALLOC,
     r"attention sm100 load mbarrier\.try_wait\S* #[04]: the next barrier": KEYS,
@@ -283,7 +287,7 @@ REDUNDANT = {
     r"mma\.sync fewer-syncs compute bar\.warp\.sync #[12]": SYNCED,
     rf"({MMA}|mma\.sync fewer-syncs compute) cp\.async\.bulk\.commit_group #0": "the next one commits its copy too",
     r"(hopper (\d|fp8)|(attention|backward) sm90.*|all-gather|reduce-scatter) multiply setmaxnreg\.inc": REGISTERS,
-    r"(attention sm100.* softmax|backward sm100 (compute|add)) setmaxnreg\.inc": REGISTERS,
+    r"(attention sm100.* softmax|backward sm100 (compute|add)|chunks paged multiply) setmaxnreg\.inc": REGISTERS,
     **ATTENTION,
 }
 

@@ -19,6 +19,7 @@ import warpwright as ww
 from tests.kernels.attention import attention_helpers
 from tests.kernels.attention.attention_helpers import normal_qkv
 from tests.kernels.attention.decode_helpers import launches
+from tests.kernels.attention.paged_helpers import fill_pages, paged_launches
 from tests.kernels.attention.varlen_helpers import pack_sequences, prepare_launch
 from tests.kernels.gemm.sm90.node_helpers import Gather, Reduce
 from tests.races.watched import Change, Watched
@@ -49,6 +50,7 @@ from warpwright.ops.attention.forward import describe as describe_attention
 from warpwright.ops.attention.plan import OWN
 from warpwright.ops.attention.varlen_backward import describe as describe_packed
 from warpwright.ops.binding import geometry
+from warpwright.ops.launches import launches as launches_of
 from warpwright.ops.matmul.call import matmul
 from warpwright.ops.matmul.plan import Level, plan_sm90
 from warpwright.ops.matmul.quantized import quantize
@@ -275,6 +277,26 @@ def _few_queries(
     return watched
 
 
+def _paged(config: DecodeConfig | None, change: Change | None = None, *, number: int = 0) -> Watched:
+    """Run attention over keys in pages, of few queries where ``config`` is given, else of packed chunks. ``number`` 1
+    is the second launch of few queries, or the attention after the launch that writes new rows."""
+    watched, each = _watched_device("h200", change, 3), Problem(4, 24, 4, 4, 258, 64, causal=True)
+    if config is not None:
+        given = fill_pages(each, 16, [258, 70, 30, 4])  # tiles of five blocks, of two and of one
+        kernel, grid, args, _ = paged_launches(each, given, 3, config)[number]
+        watched.depends_on = [list(kernel.params).index("workspace")] * number
+        launch(kernel, grid, args=args, device=watched)
+        return watched
+    given = fill_pages(replace(each, q_len=140, kv_len=400, heads=2, kv_heads=1), 48, [60, 30, 400])  # first one block
+    q, cu = np.concatenate([given.q[0, :5], given.q[1, :5], given.q[2]]), np.array([0, 5, 10, 150], np.int32)
+    new = {name: np.ones((150, 1, 64), q.dtype) for name in "kv"}
+    lengths = given.lengths - np.diff(cu)
+    options = {"cu_seqlens_q": cu, "causal": True, "return_lse": True, "device": watched.device}
+    call = launches_of(ww.attention_paged, q, *given[1:4], lengths, **new, **options)
+    _watch_launch(call, number, watched)
+    return watched
+
+
 def attention_backward(
     number: int, problem: Problem, config: Any, change: Change | None = None, device: str = "h200"
 ) -> Watched:
@@ -434,6 +456,10 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         growth=20,
     ),
     "few queries, combine": functools.partial(_few_queries, replace(DECODE, last=False), number=1),
+    "few queries paged": functools.partial(_paged, DECODE),
+    "few queries paged, combine": functools.partial(_paged, replace(DECODE, last=False), number=1),
+    "new rows": functools.partial(_paged, None),
+    "chunks paged": functools.partial(_paged, None, number=1),
     "backward sm90": functools.partial(
         attention_backward, 1, replace(CAUSAL, head_dim=128), BackwardConfig(128, (64, 128))
     ),

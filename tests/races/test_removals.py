@@ -48,6 +48,9 @@ SOME = {
     "backward sm90 convert": 2,
     "backward sm100 convert": 2,
     "few queries, combine": 1,
+    "few queries paged": 50,
+    "few queries paged, combine": 1,
+    "chunks paged": 60,
     "example 03": 5,
     "example 04": 7,
     "example 05": 11,
@@ -55,7 +58,15 @@ SOME = {
     "example 08": 18,
     "example 09": 63,
 }
-FEW = ["memory_flow", "hopper sum", "backward sm90 convert", "few queries, combine", "example 03", "example 05"]
+FEW = [
+    "memory_flow",
+    "hopper sum",
+    "backward sm90 convert",
+    "few queries, combine",
+    "few queries paged, combine",
+    "example 03",
+    "example 05",
+]
 
 
 @sampled(("name", "every"), SOME.items(), keep=[(name, SOME[name]) for name in FEW])

@@ -47,7 +47,8 @@ def _problem(config: Any, mask: str) -> Problem:
     """Returns a problem with two query heads of one key head, partial tiles, and blocks that a window does not mask."""
     queries, keys = getattr(config, "tile", BLOCK)
     how = {"every key": {}, "causal": {"causal": True}, "window": {"window": (2 * keys + 70, 40)}}[mask]
-    return Problem(1, 2, 1, 2 * queries + 20, 5 * keys + 30, config.head_dim, **how)
+    value_dim = getattr(config, "value_dim", None)
+    return Problem(1, 2, 1, 2 * queries + 20, 5 * keys + 30, config.head_dim, value_dim=value_dim, **how)
 
 
 def _hopper(config: sm90.Config) -> Run:
@@ -84,7 +85,8 @@ def _attention(device: str, config: Any, mask: str) -> Watched:
     q, k, v = normal_qkv(problem)
     rest = {"lse": np.zeros(q.shape[:3], np.float32), "counter": np.zeros(1, np.uint32)}
     tail = [array for name, array in rest.items() if name in dict(kernel.params)]
-    launch(kernel, found.grid, args=[20 * q, k, v, np.zeros_like(q), *tail, *found.scalars], device=watched)
+    o = np.zeros((*q.shape[:3], v.shape[3]), q.dtype)
+    launch(kernel, found.grid, args=[20 * q, k, v, o, *tail, *found.scalars], device=watched)
     return watched
 
 
@@ -150,6 +152,12 @@ SHIPPED: dict[str, Run] = {
         f"{arch} attention {name}, {mask}": functools.partial(_attention, device, config, mask)
         for arch, device, plan in (("sm90", "h200", sm90_plan), ("sm100", "b200", sm100_plan))
         for name, config in plan.CONFIGS.items()
+        for mask in MASKS
+    },
+    **{
+        f"sm90 attention with narrow values, {mask}": functools.partial(
+            _attention, "h200", sm90_plan.NARROW_VALUES, mask
+        )
         for mask in MASKS
     },
     **{

@@ -135,13 +135,14 @@ def _fake(
 
 def new_results(q: Tensor, k: Tensor, v: Tensor, layout: str) -> tuple[Tensor, Tensor]:
     """Returns tensors of the shapes, strides and dtypes of the result and the log-sum-exp, without values."""
-    torch._check(q.ndim == 4 and k.shape == v.shape, lambda: f"attention: k is {k.shape} and v is {v.shape}")
+    torch._check(q.ndim == 4 and k.shape[:-1] == v.shape[:-1], lambda: f"attention: k is {k.shape} and v is {v.shape}")
     torch._check(q.shape[3] == k.shape[3], lambda: f"attention: q is {q.shape} and k is {k.shape}")
-    batch, first, second, _ = q.shape
+    (batch, first, second, _), columns = q.shape, v.shape[3]
     heads, rows = (first, second) if layout == "bhsd" else (second, first)
     swapped = q.stride(1) < q.stride(2) and first != 1 and second != 1
-    result = q.new_empty((batch, second, first, q.shape[3])).transpose(1, 2) if swapped else q.new_empty(q.shape)
-    return result, q.new_empty((batch, heads, rows), dtype=torch.float32)
+    shape = (batch, second, first, columns) if swapped else (batch, first, second, columns)
+    result = q.new_empty(shape)
+    return result.transpose(1, 2) if swapped else result, q.new_empty((batch, heads, rows), dtype=torch.float32)
 
 
 def _autograd(keys: DispatchKeySet, q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
@@ -150,7 +151,7 @@ def _autograd(keys: DispatchKeySet, q: Tensor, k: Tensor, v: Tensor, *options: A
     at_once = autograd_calls_kernel(keys.raw_repr())
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.requires_grad and torch.is_grad_enabled():
-            if has_gradient_kernel(q):
+            if has_gradient_kernel(q) and q.shape[-1] == v.shape[-1]:
                 return (
                     _record(q, k, v, options)
                     if at_once
@@ -159,7 +160,8 @@ def _autograd(keys: DispatchKeySet, q: Tensor, k: Tensor, v: Tensor, *options: A
             known = ", ".join(OWN)
             raise UsageError(
                 f"attention: {name} requires gradients, for which there are kernels for {known} and up to a "
-                f"head dimension of 128; expected {name}.detach(), or torch's own scaled_dot_product_attention"
+                f"head dimension of 128, that of q and of v; expected {name}.detach(), or torch's own "
+                "scaled_dot_product_attention"
             )
     if at_once:
         return _compute(q, k, v, *options)

@@ -16,8 +16,10 @@ from torch import Tensor
 
 from warpwright.errors import UsageError
 from warpwright.interop.attention_grad import has_fixed_order
+from warpwright.interop.attention_paged import append_operator, operator
 from warpwright.interop.bshd import Options, attention, attention_varlen
 from warpwright.interop.padding import cumulative_lengths
+from warpwright.ops.attention.paged_arrays import check_both
 
 __all__ = [
     "flash_attn_func",
@@ -87,11 +89,17 @@ def flash_attn_varlen_func(
     return_attn_probs: bool = False,
     block_table: Tensor | None = None,
 ) -> Result:
-    """`flash_attn_func` of packed sequences, by `warpwright.attention_varlen`; the log-sum-exp is (heads, rows)."""
+    """`flash_attn_func` of packed sequences, by `warpwright.attention_varlen`; the log-sum-exp is (heads, rows).
+
+    With a ``block_table``, (sequences, width), k and v are pages (pages, page_size, kv_heads, head_dim), forward only.
+    """
     _check_dropout(dropout_p)
-    _check_absent("block_table", block_table, "k and v of packed rows without pages: gather the pages first")
     _check_order(deterministic, q, k, v)
     options = _options(softmax_scale, causal, window_size, softcap, alibi_slopes)
+    if block_table is not None:
+        lengths = (cu_seqlens_k[1:] - cu_seqlens_k[:-1]).int()
+        found = _over_pages(q, k, v, block_table, lengths, options, cu_seqlens_q)
+        return _result(found, return_attn_probs)
     return _result(attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, options), return_attn_probs)
 
 
@@ -129,7 +137,8 @@ def flash_attn_with_kvcache(
     num_splits: int = 0,
     return_softmax_lse: bool = False,
 ) -> Result:
-    """Attention of q (batch, rows, heads, head_dim) over the caches (batch, length, kv_heads, head_dim), forward only.
+    """Attention of q (batch, rows, heads, head_dim) over the caches (batch, length, kv_heads, head_dim), forward only;
+    with a ``block_table``, (batch, width), over caches in pages, (pages, page_size, kv_heads, head_dim).
 
     ``k`` and ``v`` are first written into the caches, after the ``cache_seqlens`` rows that are there. With lengths in
     a tensor, or ``cache_leftpad`` rows to skip, the sequences run as packed ones, in place and without waiting.
@@ -137,8 +146,12 @@ def flash_attn_with_kvcache(
     _check_absent("rotary_cos", rotary_cos, "q and k that are rotated already: apply the rotation before the call")
     _check_absent("rotary_sin", rotary_sin, "q and k that are rotated already: apply the rotation before the call")
     _check_absent("cache_batch_idx", cache_batch_idx, "caches in the order of q: k_cache[cache_batch_idx]")
-    _check_absent("block_table", block_table, "caches (batch, length, kv_heads, head_dim) without pages")
     options = _options(softmax_scale, causal, window_size, softcap, alibi_slopes)
+    if block_table is not None:
+        _check_absent("cache_leftpad", cache_leftpad, "sequences that begin with the first row of their pages")
+        lengths = _lengths(cache_seqlens, q, block_table.shape[1] * k_cache.shape[1])
+        found = _over_pages(q, k_cache, v_cache, block_table, lengths, options, new=(k, v))
+        return found if return_softmax_lse else found[0]
     filled = k_cache.shape[1] if cache_seqlens is None else cache_seqlens
     with torch.no_grad():
         if k is not None and v is not None:
@@ -173,6 +186,39 @@ def _over_lengths(
     lengths = cumulative_lengths((zeros, zeros + rows), (firsts, ends), rows, k.shape[1])
     out, lse = attention_varlen(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), *lengths, options)
     return out.unflatten(0, (batch, rows)), lse.view(heads, batch, rows).transpose(0, 1)
+
+
+def _lengths(filled: int | Tensor | None, q: Tensor, most: int) -> Tensor:
+    """Returns the rows in the cache of each sequence, (batch,) of int32."""
+    if isinstance(filled, Tensor):
+        return filled
+    return torch.full((q.shape[0],), most if filled is None else filled, dtype=torch.int32, device=q.device)
+
+
+def _over_pages(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    table: Tensor,
+    lengths: Tensor,
+    options: Options,
+    cu_seqlens_q: Tensor | None = None,
+    new: tuple[Tensor | None, Tensor | None] = (None, None),
+) -> tuple[Tensor, Tensor]:
+    """Returns attention over keys in pages, into which ``new`` rows are written first, and the log-sum-exp."""
+    for name in options.changes:
+        raise UsageError(
+            f"attention: given {name} and block_table, whose kernel has none; expected {name} left out, or caches "
+            "without pages"
+        )
+    rows = {name: x for name, x in zip("kv", new, strict=True) if x is not None}
+    check_both(rows)
+    rest = cu_seqlens_q, options.causal, options.scale, options.left, options.right
+    with torch.no_grad():
+        found: tuple[Tensor, Tensor] = (append_operator if rows else operator)(
+            q, k, v, table, lengths, *rows.values(), *rest
+        )
+    return found
 
 
 def _options(

@@ -22,6 +22,7 @@ from torch._C import DispatchKeySet
 from warpwright.errors import UsageError
 from warpwright.interop.attention import attention, scaled_dot_product_attention
 from warpwright.interop.attention_modified import AttentionMods, attention_modified
+from warpwright.interop.attention_paged import attention_paged, attention_paged_append
 from warpwright.interop.attention_varlen import attention_varlen
 from warpwright.interop.dispatch import (
     AFTER_AUTOGRAD,
@@ -38,6 +39,8 @@ __all__ = [
     "AttentionMods",
     "attention",
     "attention_modified",
+    "attention_paged",
+    "attention_paged_append",
     "attention_varlen",
     "matmul",
     "scaled_dot_product_attention",

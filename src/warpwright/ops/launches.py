@@ -17,6 +17,7 @@ OPERATORS = {
     "matmul": "warpwright.ops.matmul.call",
     "attention": "warpwright.ops.attention.forward",
     "attention_varlen": "warpwright.ops.attention.varlen",
+    "attention_paged": "warpwright.ops.attention.paged",
     "gradients": "warpwright.ops.attention.backward",
     "gradients_varlen": "warpwright.ops.attention.varlen_backward",
 }
@@ -25,8 +26,8 @@ OPERATORS = {
 def launches(operator: Callable[..., Any], *args: Any, **options: Any) -> Call:
     """Returns the launches that ``operator(*args, **options)`` makes, and starts none of them.
 
-    ``operator`` is `matmul`, `attention`, `attention_varlen`, `warpwright.ops.attention.backward.gradients` or
-    `warpwright.ops.attention.varlen_backward.gradients_varlen`.
+    ``operator`` is `matmul`, `attention`, `attention_varlen`, `attention_paged`,
+    `warpwright.ops.attention.backward.gradients` or `warpwright.ops.attention.varlen_backward.gradients_varlen`.
 
         call = ww.launches(ww.matmul, a, b, device="h200")
         for x in call:

@@ -23,7 +23,10 @@ def normal_qkv(problem: Problem, seed: int = 0) -> tuple[np.ndarray, np.ndarray,
     """Returns Q, K and V of normally distributed numbers."""
     random = np.random.default_rng(seed)
     q = random.standard_normal((problem.batch, problem.heads, problem.q_len, problem.head_dim))
-    k, v = random.standard_normal((2, problem.batch, problem.kv_heads, problem.kv_len, problem.head_dim))
+    k, v = (
+        random.standard_normal((problem.batch, problem.kv_heads, problem.kv_len, columns))
+        for columns in (problem.head_dim, problem.columns)
+    )
     return q.astype(problem.dtype), k.astype(problem.dtype), v.astype(problem.dtype)
 
 

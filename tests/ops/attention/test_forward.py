@@ -163,6 +163,7 @@ SHAPES = (
     "expected (batch, heads, rows, head_dim), or with layout='bshd' (batch, rows, heads, head_dim), with or without "
     "the batch"
 )
+COLUMNS = "expected multiples of 8 up to 192 and 128, by TMA and without functions of scores or masks"
 REFUSED = [
     (([1.0], K, K), {}, "attention: q is a list; expected an array of NumPy, torch, CuPy or JAX: np.asarray(q)"),
     ((Q[0, 0], K, K), {}, f"attention: q has shape (5, 64); {SHAPES}"),
@@ -220,6 +221,30 @@ REFUSED = [
         {"out": array(1, 2, 5, 32)},
         "attention: out is 1 × 2 × 5 × 32 of bfloat16; expected the shape and dtype of q, 1 × 2 × 5 × 64 of bfloat16",
     ),
+    (
+        (Q, K, K[..., :32]),
+        {"device": "h200", "out": Q.copy()},
+        "attention: out is 1 × 2 × 5 × 64 of bfloat16; expected the rows of q with the columns of v, 1 × 2 × 5 × 32 of "
+        "bfloat16",
+    ),
+    (
+        (Q, K, K[..., :32]),
+        {},
+        "attention: given keys of 64 and values of 32 columns on rtx5090 (sm_120a); expected one of sm_90a, which have "
+        "kernels for them: pad v with zeros to 64",
+    ),
+    (
+        (Q, K, array(1, 2, 7, 256)),
+        {"device": "h200"},
+        f"attention: q and k have head dimension 64 and v has 256; {COLUMNS}: pad q and k with zeros to 256 and give "
+        "scale=64**-0.5",
+    ),
+    (
+        (Q, K, K[..., :32]),
+        {"device": "h200", "softcap": 5.0},
+        "attention: q and k have head dimension 64 and v has 32, with score_mod, mask_mod, softcap or sinks; "
+        f"{COLUMNS}: pad v with zeros to 64",
+    ),
     ((Q, K, K), {"out": Q}, "attention: out overlaps q; expected memory of its own: leave out= out"),
     (
         (Q, K, K),
@@ -235,6 +260,26 @@ def test_refused(arrays, options, sentence) -> None:
     with pytest.raises(UsageError) as caught:
         ww.attention(*arrays, **{"device": RTX, **options})
     assert str(caught.value) == sentence
+
+
+def test_values_of_other_columns(monkeypatch) -> None:
+    """Also one query, for which other kernels split the keys, and no more keys than the kernel without TMA is for."""
+    for q_len in (1, 70):
+        problem = Problem(2, 4, 2, q_len, 50, 96, value_dim=40, causal=True)
+        given = normal_qkv(problem)
+        out, lse, ran = ww.attention(*given, causal=True, return_lse=True, explain=True)
+        verify(problem, given, (out, lse))
+        assert (ran.kernel, ran.device, ran.why) == ("sm90.attention", "h200", "q and k have 96 columns and v has 40")
+    kept = np.full((2, 4, 70, 48), 7.0, out.dtype)
+    ww.attention(*given, causal=True, out=kept[..., :40])
+    assert np.array_equal(kept[..., :40], out) and (kept[..., 40:] == 7.0).all()
+    monkeypatch.setenv(SETTING, "0")
+    with pytest.raises(UsageError) as caught:
+        ww.attention(*given)
+    assert str(caught.value) == (
+        "attention: q and k have head dimension 96 and v has 40, and WARPWRIGHT_ATTENTION_TMA=0; "
+        f"{COLUMNS}: pad v with zeros to 96"
+    )
 
 
 def test_a_setting_without_meaning(monkeypatch) -> None:

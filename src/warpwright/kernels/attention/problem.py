@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from warpwright.errors import UsageError
 
-__all__ = ["DTYPES", "GREATEST_SCALE", "HEAD_DIMS", "PANEL", "SMALLEST_SCALE", "Problem", "Window"]
+__all__ = ["DTYPES", "GREATEST_SCALE", "HEAD_DIMS", "HEAD_STEP", "PANEL", "SMALLEST_SCALE", "Problem", "Window"]
 
 Window = tuple[int | None, int | None]
 
@@ -27,11 +27,11 @@ SMALLEST_SCALE, GREATEST_SCALE = 2.0**-126, 2.0**126  # kernels take the scale a
 class Problem:
     """softmax(``scale`` · Q·Kᵀ)·V under a mask, of Q (batch, heads, q_len, head_dim) and K and V of kv_len rows.
 
-    K and V are (batch, kv_heads, kv_len, head_dim); head h of Q reads head h // (heads / kv_heads) of K and V. The mask
-    is aligned bottom-right: the position of query i is key ``i + kv_len - q_len``. With ``causal`` a query sees no key
-    after its position; with a ``window`` (left, right) no key further away than that on either side (None: any
-    distance). A query that sees no key, or only keys of score -inf, has output 0 and log-sum-exp -inf. ``dtype`` is
-    bfloat16 or float16; ``scale`` is 1 / √head_dim by default.
+    K and V are (batch, kv_heads, kv_len, head_dim), but V has ``value_dim`` columns if that is given; head h of Q reads
+    head h // (heads / kv_heads) of K and V. The mask is aligned bottom-right: the position of query i is key ``i +
+    kv_len - q_len``. With ``causal`` a query sees no key after its position; with a ``window`` (left, right) no key
+    further away than that on either side (None: any distance). A query that sees no key, or only keys of score -inf,
+    has output 0 and log-sum-exp -inf. ``dtype`` is bfloat16 or float16; ``scale`` is 1 / √head_dim by default.
 
     Raises UsageError for extents below 1, heads that kv_heads does not divide, a head dimension above 256 or not a
     multiple of 8, another dtype, a malformed window, and a scale outside 2**-126 to 2**126.
@@ -47,6 +47,7 @@ class Problem:
     causal: bool = False
     window: Window | None = None
     scale: float | None = None
+    value_dim: int | None = None
 
     def __post_init__(self) -> None:
         _check_extents(self)
@@ -60,6 +61,11 @@ class Problem:
     def group(self) -> int:
         """Query heads that share one head of keys and values."""
         return self.heads // self.kv_heads
+
+    @property
+    def columns(self) -> int:
+        """The columns of V and of the output."""
+        return self.value_dim or self.head_dim
 
     @property
     def padded_dim(self) -> int:
@@ -104,7 +110,7 @@ class Problem:
     @property
     def flops(self) -> int:
         """Floating-point operations of the forward pass: two matrix multiplications over the visible pairs."""
-        return 4 * self.batch * self.heads * self.pairs * self.head_dim
+        return 2 * self.batch * self.heads * self.pairs * (self.head_dim + self.columns)
 
 
 def _check_extents(problem: Problem) -> None:

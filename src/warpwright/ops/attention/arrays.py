@@ -14,7 +14,7 @@ from warpwright.cuda.driver import driver
 from warpwright.errors import UsageError
 from warpwright.gpu import Device
 from warpwright.kernels.attention.problem import DTYPES, Problem, Window
-from warpwright.ops.attention.plan import COUNTER
+from warpwright.ops.attention.plan import COUNTER, padding_of
 from warpwright.ops.binding import as_strided
 from warpwright.run.devices import check_device, resolve
 from warpwright.targets import kernels_of
@@ -36,6 +36,7 @@ __all__ = [
     "problem_of",
     "result_shape",
     "target_for",
+    "target_of",
     "workspace",
     "workspace_address",
 ]
@@ -115,6 +116,15 @@ def device_for(views: Mapping[str, View], device: Device | str | None) -> Device
     return resolve(where["q"])
 
 
+def target_of(views: Mapping[str, View], device: Device | str | None) -> Device:
+    """Returns the device that computes attention of q, k and v, of which v may have other columns."""
+    of_k, of_v = views["k"].shape[3], views["v"].shape[3]
+    if of_k == of_v:
+        return device_for(views, device)
+    what = f"keys of {of_k} and values of {of_v} columns"
+    return target_for(views, device, what, ("sm_90a",), padding_of(of_k, of_v))
+
+
 def target_for(
     views: Mapping[str, View], device: Device | str | None, what: str, known: Collection[str], otherwise: str
 ) -> Device:
@@ -129,16 +139,17 @@ def target_for(
     return target
 
 
-def new_result(library: Library, like: Array, view: View, layout: str) -> Array:
-    """Returns a dense array of the shape and dtype of ``like``, its axes in the same order in memory."""
-    shape, swap = result_shape(view, layout)
+def new_result(library: Library, like: Array, view: View, layout: str, columns: int | None = None) -> Array:
+    """Returns a dense array of the shape and dtype of ``like``, its axes in the same order in memory; of ``columns``
+    columns if given."""
+    shape, swap = result_shape(view, layout, columns)
     found = library.empty(shape, view.dtype, like)
     return found.swapaxes(*swap) if swap else found
 
 
-def result_shape(view: View, layout: str) -> tuple[tuple[int, ...], Axes | None]:
+def result_shape(view: View, layout: str, columns: int | None = None) -> tuple[tuple[int, ...], Axes | None]:
     """Returns the shape of the dense array for a result, and the axes of it that are then exchanged."""
-    steps, shape = view.strides, list(view.shape)
+    steps, shape = view.strides, [*view.shape[:-1], view.shape[-1] if columns is None else columns]
     first, second = (axis + len(shape) - BHSD for axis in sorted(axes(layout)))
     if steps[first] >= steps[second] or shape[first] == 1 or shape[second] == 1:
         return tuple(shape), None
@@ -197,9 +208,11 @@ def _zeros(library: Library, like: Array, words: int, old: tuple[Array, ...] = (
 def check_out(out: View, views: Mapping[str, View]) -> None:
     """Raise UsageError unless ``out`` can hold the result of ``views`` q, k and v."""
     q = views["q"]
-    if (out.shape, out.dtype) != (q.shape, q.dtype):
+    shape = *q.shape[:-1], views["v"].shape[-1]
+    if (tuple(out.shape), out.dtype) != (shape, q.dtype):
+        of = "the shape and dtype of q" if shape == q.shape else "the rows of q with the columns of v"
         raise UsageError(
-            f"attention: out is {extents(out)} of {out.dtype}; expected the shape and dtype of q, {extents(q)} of "
+            f"attention: out is {extents(out)} of {out.dtype}; expected {of}, {' × '.join(map(str, shape))} of "
             f"{q.dtype}"
         )
     check_writable("attention", out)
@@ -216,25 +229,27 @@ def problem_of(views: Mapping[str, View], causal: bool, window: Window | None, s
     Raises UsageError unless the arrays fit together.
     """
     q, k = views["q"], views["k"]
-    check_extents(q, k, views["v"])
-    (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, _) = q.shape, k.shape
-    if kv_len and 0 in q.shape:
+    check_extents(q, k, views["v"], same_columns=False)
+    (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, columns) = q.shape, views["v"].shape
+    if kv_len and 0 in (*q.shape, columns):
         return None
-    return Problem(batch, heads, kv_heads, q_len, kv_len, head_dim, q.dtype, causal, window, scale)
+    value_dim = None if columns == head_dim else columns
+    return Problem(batch, heads, kv_heads, q_len, kv_len, head_dim, q.dtype, causal, window, scale, value_dim)
 
 
-def check_extents(q: View, k: View, v: View) -> None:
+def check_extents(q: View, k: View, v: View, *, same_columns: bool = True) -> None:
     """Raise UsageError unless q, k and v, arrays with a batch, fit together."""
-    check_alike(q, k, v)
+    check_alike(q, k, v, same_columns=same_columns)
     if q.shape[0] != k.shape[0]:
         raise UsageError(
             f"attention: q has a batch of {q.shape[0]} and k of {k.shape[0]}; expected the same: expand k and v"
         )
 
 
-def check_alike(q: View, k: View, v: View) -> None:
-    """Raise UsageError unless q, k and v, with a batch or packed, fit together."""
-    if k.shape != v.shape:
+def check_alike(q: View, k: View, v: View, *, same_columns: bool = True) -> None:
+    """Raise UsageError unless q, k and v, with a batch or packed, fit together; v may have other columns than k if not
+    ``same_columns``."""
+    if k.shape[:-1] != v.shape[:-1] or (same_columns and k.shape != v.shape):
         raise UsageError(f"attention: k is {extents(k)} and v is {extents(v)}; expected one shape for both")
     if q.shape[-1] != k.shape[-1]:
         raise UsageError(

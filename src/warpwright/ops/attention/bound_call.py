@@ -31,7 +31,8 @@ class BoundCall:
     ``nbytes`` are the spans of Q, K, V and O. ``pointer`` and ``stream`` are the library's; ``new_lse`` makes the
     log-sum-exp, if it is returned. ``workspace`` returns the address of the workspace on a stream, 0 for none.
     ``bound`` takes the addresses of Q, K, V, O, log-sum-exp, workspace and the other arrays, and last that of the lists
-    of key blocks, which ``allocator`` allocates and frees, if a mask function needs them.
+    of key blocks, which ``allocator`` allocates and frees, if a mask function needs them. The last ``aligned`` of the
+    other arrays, ``out`` not counted, must be aligned as q is.
     """
 
     pointer: Callable[[Array], int]
@@ -43,6 +44,7 @@ class BoundCall:
     workspace: Callable[[int], int]
     bound: Bound
     allocator: tuple[Callable[[int], int], Callable[[int], Any]] | None = None
+    aligned: int = 0
 
     def __call__(self, arrays: Sequence[Array]) -> Array | None:
         """Start the launches and return the result; None if an address is misaligned or ``out`` overlaps an input."""
@@ -56,6 +58,8 @@ class BoundCall:
             out = self.new_result()
             at_out = pointer(out)
         if (at_q | at_k | at_v | at_out) % MAP_BYTES:
+            return None
+        if self.aligned and any(address % MAP_BYTES for address in more[-self.aligned :]):
             return None
         lse = None if self.new_lse is None else self.new_lse()
         at_lse = 0 if lse is None else pointer(lse)

@@ -15,7 +15,7 @@ from warpwright.ops.attention import arrays, mods, plan
 from warpwright.ops.attention.bound_call import BoundCall
 from warpwright.ops.memo import MEMO
 
-__all__ = ["attention", "describe"]
+__all__ = ["attention", "describe", "one_after_the_other"]
 
 Array = Any
 Axes = tuple[int, int]
@@ -54,7 +54,8 @@ def attention(
     ``scale`` is 1 / √head_dim.
 
     The dtype is bfloat16 or float16; head_dim is a multiple of 8 up to 256, computed as 64, 128 or 256, on Hopper and
-    sm_100a also 96 and 192. ``out`` is an array for the result, which overlaps no input. ``device`` is a name or Device
+    sm_100a also 96 and 192. On Hopper ``v`` may have other columns than q and k, up to 128 beside up to 192; so has the
+    result then. ``out`` is an array for the result, which overlaps no input. ``device`` is a name or Device
     (default: the GPU that holds the arrays, else a real GPU if there is one, else ``b200``). Returns the result;
     with ``return_lse`` also the log-sum-exp of each row, (batch, heads, q_len) of float32, natural logarithms; with
     ``explain`` also an `Explanation`: which kernel ran, and why.
@@ -112,11 +113,12 @@ def describe(
     given = {"q": q, "k": k, "v": v} | ({} if out is None else {"out": out})
     library, views = views_of("attention", given)
     inputs = arrays.inputs_of(library, views, given, layout)
-    target = arrays.device_for(inputs, device)
+    target = arrays.target_of(inputs, device)
     if out is not None:
         arrays.check_out(inputs["out"], inputs)
     problem = arrays.problem_of(inputs, bool(causal), window, scale)
-    result = arrays.new_result(library, q, views["q"], layout) if out is None else out
+    columns = inputs["v"].shape[3]
+    result = arrays.new_result(library, q, views["q"], layout, columns) if out is None else out
     rows = tuple(inputs["q"].shape[arrays.BHSD - len(views["q"].shape) : 3])
     lse = library.empty(rows, arrays.FLOAT32, q) if return_lse else None
     memory = {"o": library.view(result), "lse": None if lse is None else library.view(lse)}
@@ -138,7 +140,7 @@ def describe(
             plans, memory = [*lists, chosen], memory | own
         in_place = _prepare(call, plans, library, {"q": q, "k": k, "v": v, "o": result}, views | memory, layout)
         if in_place and isinstance(inputs["q"], DeviceArray):
-            shape = arrays.result_shape(views["q"], layout)
+            shape = arrays.result_shape(views["q"], layout, columns)
             call.entry = functools.partial(_entry, call, library, tuple(given.values()), lse, shape)
     return call
 
@@ -200,10 +202,11 @@ def _entry(
         nbytes=tuple(reach(layout) for _, layout in layouts[:4] if layout),
         new_lse=None if lse is None else library.maker(tuple(lse.shape), arrays.FLOAT32, q),
         workspace=arrays.workspace_address(library, q, call.device.name, chosen.words),
-        bound=bound[0] if not lists else _one_after_the_other(*bound),
+        bound=bound[0] if not lists else one_after_the_other(*bound),
         allocator=library.allocator(arrays.WORD.itemsize * values["lists"].size, q) if lists else None,
     )
 
 
-def _one_after_the_other(first: binding.Bound, second: binding.Bound) -> binding.Bound:
+def one_after_the_other(first: binding.Bound, second: binding.Bound) -> binding.Bound:
+    """Returns two bound plans as one."""
     return lambda values, stream: (*first(values, stream), *second(values, stream))

@@ -22,7 +22,7 @@ from warpwright.kernels.attention.sm90 import block_lists, modified
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.lang import Global, If, Kernel, kernel, s32, u32
 from warpwright.lang.trace import Traced
-from warpwright.ops.attention.plan import COUNTER, SETTING, setting
+from warpwright.ops.attention.plan import COUNTER, SETTING, check_narrow_values, setting
 from warpwright.ops.binding import Launch, Plan, geometry
 from warpwright.targets import kernels_of
 
@@ -267,6 +267,7 @@ def plan_lists(problem: Problem, mods: Mods, arch: str) -> Plan:
 @lru_cache(maxsize=1024)
 def plan_modified(problem: Problem, mods: Mods, arch: str, sms: int, workspace: bool) -> Plan:
     """Returns the plan of ``problem`` with ``mods`` on a device of ``sms`` SMs."""
+    check_narrow_values(problem, ", with score_mod, mask_mod, softcap or sinks")
     config = _config(problem)
     found = sm90_plan.plan(problem, sms=sms, config=config)
     kernel: Traced = modified.kernel_of(config, mods).trace(

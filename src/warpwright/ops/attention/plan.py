@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 from warpwright import types
 from warpwright.arrays.libraries import View
 from warpwright.errors import UsageError
-from warpwright.kernels.attention.problem import Problem
+from warpwright.kernels.attention.problem import HEAD_STEP, Problem
 from warpwright.kernels.attention.sm90 import decode as sm90_decode
 from warpwright.kernels.attention.sm90 import decode_plan as sm90_decode_plan
 from warpwright.kernels.attention.sm90 import forward as sm90
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
+from warpwright.kernels.attention.sm90.plan import NARROW_VALUES
 from warpwright.kernels.attention.sm100 import decode as sm100_decode
 from warpwright.kernels.attention.sm100 import decode_plan as sm100_decode_plan
 from warpwright.kernels.attention.sm100 import kernel as sm100
@@ -36,9 +37,11 @@ __all__ = [
     "SETTING",
     "Choice",
     "Explanation",
+    "check_narrow_values",
     "choose",
     "choose_kernel",
     "explain",
+    "padding_of",
     "plan_of",
     "plan_of_step",
     "read_setting",
@@ -127,6 +130,9 @@ def choose_kernel(problem: Problem, arch: str, tma: bool | None) -> Choice:
     if own not in AUTO_ABOVE:
         known = ", ".join(AUTO_ABOVE)
         raise UsageError(f"attention has no kernel for {arch}; expected {known}: device='h200', or 'cuda'")
+    if problem.columns != problem.head_dim:
+        check_narrow_values(problem, f", and {SETTING}=0" * (tma is False))
+        return Choice(OWN[own][0], True, f"q and k have {problem.head_dim} columns and v has {problem.columns}")
     above = AUTO_ABOVE[own]
     use = problem.kv_len > above if tma is None else tma
     why = f"{problem.kv_len} keys are {'more' if use else 'no more'} than {above}"
@@ -136,11 +142,30 @@ def choose_kernel(problem: Problem, arch: str, tma: bool | None) -> Choice:
     return Choice(OWN[own][0] if own in OWN else "sm120.attention", True, why)
 
 
+def padding_of(head_dim: int, value_dim: int) -> str:
+    """Returns how q, k and v get the same columns."""
+    if value_dim < head_dim:
+        return f"pad v with zeros to {head_dim}"
+    return f"pad q and k with zeros to {value_dim} and give scale={head_dim}**-0.5"
+
+
+def check_narrow_values(problem: Problem, given: str = "") -> None:
+    """Raise UsageError if V has other columns than Q and K, and no kernel has these, or none with what is ``given``."""
+    columns, own, most, of_v = problem.head_dim, problem.columns, NARROW_VALUES.head_dim, NARROW_VALUES.columns
+    if own == columns or not (given or columns > most or own > of_v or own % HEAD_STEP):
+        return
+    raise UsageError(
+        f"attention: q and k have head dimension {columns} and v has {own}{given}; expected multiples of {HEAD_STEP} "
+        f"up to {most} and {of_v}, by TMA and without functions of scores or masks: {padding_of(columns, own)}"
+    )
+
+
 @functools.lru_cache(maxsize=1024)
 def choose(problem: Problem, arch: str, sms: int, tma: bool | None, workspace: bool = True) -> Plan:
     """Returns the plan of ``problem`` on a device of ``sms`` SMs; ``workspace``: kernels may take a workspace."""
     choice, dtype, own = choose_kernel(problem, arch, tma), types.of_dtype(problem.dtype), kernels_of(arch)
-    if choice.tma and own in SPLIT and workspace and SPLIT[own].suits(problem, sms=sms):
+    same = problem.columns == problem.head_dim
+    if choice.tma and same and own in SPLIT and workspace and SPLIT[own].suits(problem, sms=sms):
         return _split_keys(SPLIT[own], problem, arch, sms, choice)
     if choice.tma and own in OWN:
         _, planned, kernel_of = OWN[own]

@@ -16,7 +16,7 @@ from tests.kernels.helpers import without
 from tests.samples import sampled
 from warpwright.kernels.attention import Problem, reference
 from warpwright.kernels.attention.sm90.forward import kernel_of
-from warpwright.kernels.attention.sm90.plan import CONFIGS, Config, Plan, choose, plan
+from warpwright.kernels.attention.sm90.plan import CONFIGS, NARROW_VALUES, Config, Plan, choose, plan
 from warpwright.kernels.reference import ulp
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx.ptxas import assemble
@@ -32,8 +32,10 @@ SMALL = {
     "panels of 32": Config(96, (128, 48), in_turn=True),
     "wide": Config(128, (128, 64)),
     "one slot of Q": Config(256, (128, 32), q_stages=1, together=False),
+    "narrow values": Config(128, (128, 48), value_dim=64),
 }
-ONE, TURN, NARROW, WIDE, ONE_Q = SMALL.values()
+ONE, TURN, NARROW, WIDE, ONE_Q, LESS = SMALL.values()
+SHIPPED = {**CONFIGS, "192, 128: 128x96": NARROW_VALUES}
 SHAPES = [
     (ONE, Problem(1, 1, 1, 1, 1, 64)),
     (ONE, Problem(1, 2, 1, 63, 65, 40, causal=True)),
@@ -46,6 +48,9 @@ SHAPES = [
     (WIDE, Problem(1, 6, 2, 64, 129, 128, dtype=np.float16)),
     (ONE_Q, Problem(1, 2, 1, 129, 65, 192, causal=True, scale=0.3)),
     (ONE_Q, Problem(1, 2, 2, 130, 100, 256)),
+    (LESS, Problem(1, 4, 2, 200, 130, 128, causal=True, value_dim=64)),
+    (LESS, Problem(2, 2, 1, 70, 100, 64, dtype=np.float16, window=(30, 10), value_dim=40)),
+    (NARROW_VALUES, Problem(1, 2, 1, 129, 200, 192, value_dim=128)),
 ]
 
 
@@ -55,7 +60,7 @@ def prepare_launch(
     """Returns plan, kernel, arguments and results: O, the log-sum-exp, and the counter."""
     found = plan(problem, sms=sms, config=config)
     q, k, v = given
-    o, lse = np.full(q.shape, SENTINEL, q.dtype), np.full(q.shape[:3], SENTINEL, np.float32)
+    o, lse = np.full((*q.shape[:3], v.shape[3]), SENTINEL, q.dtype), np.full(q.shape[:3], SENTINEL, np.float32)
     counter = np.zeros(1, np.uint32)
     kernel = kernel_of(config).configure(dtype=of_dtype(problem.dtype), bounds=found.bounds)
     return found, kernel, [q, k, v, o, lse, counter, *found.scalars], (o, lse, counter)
@@ -71,9 +76,9 @@ def run_attention(
     return o, lse
 
 
-@sampled(("name", "bounds"), [*product(CONFIGS, BOUNDS[:2]), *product(list(CONFIGS)[::3], BOUNDS[2:])], every=4)
+@sampled(("name", "bounds"), [*product(SHIPPED, BOUNDS[:2]), *product(list(SHIPPED)[::3], BOUNDS[2:])], every=4)
 def test_no_spills_and_no_serialised_wgmma_in_any_shipped_configuration(name: str, bounds: tuple[bool, bool]) -> None:
-    config = CONFIGS[name]
+    config = SHIPPED[name]
     traced = kernel_of(config).trace(bounds=bounds)
     result = assemble(traced.ptx, "sm_90a", "-v")
     assert result.errors == {}
@@ -191,6 +196,7 @@ def test_the_tile_counter_does_not_change_numbers() -> None:
         (TURN, Problem(1, 3, 3, 400, 100, 64)),
         (WIDE, Problem(1, 4, 2, 300, 330, 128, causal=True)),
         (ONE_Q, Problem(1, 2, 2, 300, 130, 256, causal=True)),
+        (LESS, Problem(1, 4, 2, 200, 130, 128, causal=True, value_dim=64)),
     ],
 )
 def test_the_verdict_is_clean(config: Config, problem: Problem) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from warpwright.kernels.attention.sm90.decode_plan import AT_ONCE, Q_STAGES, QUAD, DecodeConfig
 from warpwright.kernels.attention.sm90.forward import Consumer
@@ -64,12 +64,13 @@ CONSUMER = 1  # the named barrier of the consumer warpgroup
 RowSums = tuple[Any, Any, Sequence[Any]]  # of a row: shift, sum of weights, elements of O before the division
 
 
-def rings_of(config: DecodeConfig, dtype: type[Scalar]) -> Rings:
-    """Returns the rings of a CTA. O leaves from registers, so it has no ring of its own."""
+def rings_of(config: DecodeConfig, dtype: type[Scalar], words: int = WORDS) -> Rings:
+    """Returns the rings of a CTA; an item of ``work`` has ``words`` words. O leaves from registers, so it has no ring
+    of its own."""
     swizzle = panel(config.head_dim) * dtype.nbytes
     queries, block = (smem.tile(dtype, (rows, config.head_dim), swizzle=swizzle) for rows in config.tile)
     of_q = Ring(Q_STAGES, name="q", q=queries)
-    work = Ring(2, empty=WARPS, name="work", item=smem.tile(u32, (1, WORDS)))
+    work = Ring(2, empty=WARPS, name="work", item=smem.tile(u32, (1, words)))
     work.place.known()  # next to the barriers, not after the tiles, which begin at multiples of 1024 bytes
     return Rings(
         work=work,
@@ -187,8 +188,10 @@ def load_queries_when_empty(cursor: Cursor, source: tma.Map[Scalar], places: int
 class DecodeConsumer(Consumer):
     """The only consumer warpgroup of a CTA; its rows are ``places`` queries of each of several heads."""
 
-    def __init__(self, rings: Rings, mask: Mask, scale: Expr, config: DecodeConfig) -> None:
-        super().__init__(rings, mask, scale, Config(config.head_dim, config.tile), CurrentTile.of(True))
+    def __init__(
+        self, rings: Rings, mask: Mask, scale: Expr, config: DecodeConfig, tile: CurrentTile | None = None
+    ) -> None:
+        super().__init__(rings, mask, scale, Config(config.head_dim, config.tile), tile or CurrentTile.of(True))
         self.places, self.apart = config.places, 8 % config.places
 
     @property
@@ -198,7 +201,7 @@ class DecodeConsumer(Consumer):
 
     def compute_part(self, words: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Compute O, not divided, over the key blocks of an item; returns the shifts and row sums of two rows."""
-        self.tile.set(words[:4])
+        self.tile.set(words)
         self.wait_and_issue_first_scores()
         self.wait_first_scores()
         self.mainloop()
@@ -212,6 +215,15 @@ class DecodeConsumer(Consumer):
         with If(self.leader):
             slot_v.empty.arrive()
         return shifts, totals
+
+
+class Slotted(Protocol):
+    """Tiles of ``places`` neighbouring queries whose parts have slots in a workspace."""
+
+    @property
+    def places(self) -> int: ...
+
+    def slot(self, cta: Any, number: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -319,7 +331,7 @@ class Output:
                 self.store_row(batch, head + at // places, query, warp.lane % 4 * 2, found, 2, warp.lane % 4 == 0)
 
 
-def combine_parts(out: Output, space: Workspace, tiles: Tiles, words: Sequence[Any], parts: Any, item: Expr) -> None:
+def combine_parts(out: Output, space: Workspace, tiles: Slotted, words: Sequence[Any], parts: Any, item: Expr) -> None:
     """Combine the parts of four columns of a row, the ``item``-th four of a tile; ``parts`` are `Tiles.owners`."""
     row, head, *_, number, batch, heads = words
     _, lead, count = parts

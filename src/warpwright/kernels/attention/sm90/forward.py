@@ -155,7 +155,7 @@ def attention(
             Break(when=count == 0)
             slot = next(of_q)
             Slot(rings.o, slot.stage, slot.phase).full.wait()
-            store_panels(slot.q, o, head // heads, head % heads, row)
+            store_panels(slot.q[:, : config.columns], o, head // heads, head % heads, row)
             tma.commit_group()
             tma.wait_group(0, read=True)
             slot.empty.arrive()
@@ -186,7 +186,7 @@ class Consumer:
         self.leader = self.one & (warp.id % WARPS == 0)
         self.dtype = rings.v.members["v"].dtype
         self.scores = wgmma.accumulator(f32, (STRIP, config.tile[1]))
-        self.out = wgmma.accumulator(f32, (STRIP, config.head_dim))
+        self.out = wgmma.accumulator(f32, (STRIP, config.columns))
         self.weights, self.softmax = [var(b32, 0) for _ in range(config.tile[1] // 4)], OnlineSoftmax()
         self.tile = tile or CurrentTile.of(mask.begin is not None)
         self.items, self.of_q, self.of_k, self.of_v = (
@@ -321,7 +321,7 @@ class Consumer:
         with If(self.leader):
             slot_v.empty.arrive()
         rescale(self.out, factors)
-        tile, full = slot.q, Slot(self.rings.o, slot.stage, slot.phase).full
+        tile, full = slot.q[:, : self.config.columns], Slot(self.rings.o, slot.stage, slot.phase).full
         store_rows(self.out, tile, self.strip)
         fence.proxy_async()
         warp.sync()

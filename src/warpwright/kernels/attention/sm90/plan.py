@@ -8,7 +8,18 @@ from typing import Any
 
 from warpwright.kernels.attention.problem import Problem
 
-__all__ = ["CONFIGS", "STRIP", "WARPGROUP", "Config", "Plan", "choose", "launch_of_packed", "plan", "plan_varlen"]
+__all__ = [
+    "CONFIGS",
+    "NARROW_VALUES",
+    "STRIP",
+    "WARPGROUP",
+    "Config",
+    "Plan",
+    "choose",
+    "launch_of_packed",
+    "plan",
+    "plan_varlen",
+]
 
 WARPGROUP = 128
 STRIP = 64
@@ -20,7 +31,8 @@ L2_BYTES = 32 * 2**20  # of keys and values that concurrent tiles should share, 
 class Config:
     """One configuration of `warpwright.kernels.attention.sm90.forward.attention`.
 
-    ``head_dim`` is that of the tiles, a multiple of 32; arrays may have fewer columns. ``tile`` is (queries of a CTA,
+    ``head_dim`` is that of the tiles, a multiple of 32, and ``value_dim`` that of tiles of V and O if these are
+    narrower; arrays may have fewer columns. ``tile`` is (queries of a CTA,
     keys of a block); each 64 queries have a consumer warpgroup. ``stages`` are those of the rings of K and of V,
     ``q_stages`` those of Q. With ``in_turn`` the consumers issue their wgmmas in turn, so that one computes its softmax
     while another multiplies. If a row max grows, a warp rescales O of both halves of its rows ``together``, or only of
@@ -33,6 +45,12 @@ class Config:
     q_stages: int = 2
     in_turn: bool = False
     together: bool = True
+    value_dim: int | None = None
+
+    @property
+    def columns(self) -> int:
+        """The columns of a tile of V and of O."""
+        return self.value_dim or self.head_dim
 
     @property
     def consumers(self) -> int:
@@ -48,12 +66,14 @@ class Config:
     def smem_bytes(self) -> int:
         """Dynamic shared memory of a CTA, bytes."""
         queries, keys = self.tile
-        return CONTROL_BYTES + 2 * self.head_dim * (self.q_stages * queries + 2 * self.stages * keys)
+        of_q, of_kv = self.q_stages * queries * self.head_dim, self.stages * keys * (self.head_dim + self.columns)
+        return CONTROL_BYTES + 2 * (of_q + of_kv)
 
     @property
     def keywords(self) -> dict[str, Any]:
         """Every option and the number of threads by name, for reports."""
-        return {**asdict(self), "threads": self.threads}
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return {**given, "threads": self.threads}
 
 
 CONFIGS = {
@@ -66,6 +86,7 @@ CONFIGS = {
     "256: 128x64": Config(256, (128, 64), q_stages=1, together=False),
     "256: 128x48": Config(256, (128, 48), together=False),
 }
+NARROW_VALUES = Config(192, (128, 96), value_dim=128)  # where V and O have other columns than Q and K
 SHORT, MEDIUM, LONG = 512, 1536, 12288  # keys; between the measured 512, 1024 and 2048, 8192 and 16384
 
 
@@ -106,7 +127,8 @@ class Plan:
 def plan(problem: Problem, *, sms: int, config: Config | None = None) -> Plan:
     """Returns the launch for ``problem`` on a device of ``sms`` SMs, by ``config`` or else the fastest one."""
     bounds = problem.left is not None, problem.right is not None
-    found = config or CONFIGS[choose(problem)]
+    same = problem.columns == problem.head_dim
+    found = config or (CONFIGS[choose(problem)] if same else NARROW_VALUES)
     tiles, anywhere = -(-problem.q_len // found.tile[0]), problem.q_len + problem.kv_len
     total = tiles * problem.heads * problem.batch
     scalars = (
@@ -159,7 +181,7 @@ def launch_of_packed(
 
 def _section(problem: Problem) -> int:
     """Returns how many heads are scheduled side by side, longest tiles first: as many as fit into L2 by K and V."""
-    nbytes = 2 * problem.kv_len * problem.head_dim * problem.dtype.itemsize
+    nbytes = problem.kv_len * (problem.head_dim + problem.columns) * problem.dtype.itemsize
     fit = max(1, L2_BYTES // nbytes) * problem.group
     heads = problem.batch * problem.heads
     return next(count for count in range(min(fit, heads), 0, -1) if heads % count == 0)

@@ -93,8 +93,8 @@ class Rings(NamedTuple):
     def of(config: Config, dtype: type[Scalar], words: int = 4) -> Rings:
         """Returns the rings of a CTA; an item of ``work`` has ``words`` words, a multiple of four."""
         (queries, keys), consumers = config.tile, config.consumers
-        swizzle = panel(config.head_dim) * dtype.nbytes
-        tiles = [smem.tile(dtype, (rows, config.head_dim), swizzle=swizzle) for rows in (queries, keys, keys)]
+        shapes = (queries, config.head_dim), (keys, config.head_dim), (keys, config.columns)
+        tiles = [smem.tile(dtype, shape, swizzle=panel(shape[1]) * dtype.nbytes) for shape in shapes]
         return Rings(
             work=Ring(2, empty=consumers * WARPS + 1, name="work", item=smem.tile(u32, (1, words))),
             q=Ring(config.q_stages, name="q", q=tiles[0]),
@@ -193,8 +193,8 @@ class CurrentTile:
         return Global(f32, lse) + self.head * q_len
 
     def set(self, words: Sequence[Any]) -> None:
-        """Take the tile of an item."""
-        for register, word in zip((self.row, self.head, self.first, self.count), words, strict=True):
+        """Take the tile of an item, whose first words are the tile's."""
+        for register, word in zip((self.row, self.head, self.first, self.count), words, strict=False):
             if isinstance(register, Var):
                 register.set(word)
 

@@ -230,8 +230,8 @@ class VarlenTile(CurrentTile):
 
     def set(self, words: Sequence[Any]) -> None:
         """Take the tile of an item."""
-        super().set(words[:4])
-        keys, offset, queries, lse_row = words[4:]
+        super().set(words)
+        keys, offset, queries, lse_row = words[4:8]
         left, right = self.window
         self.keys.set(keys)
         self.queries.set(queries)
