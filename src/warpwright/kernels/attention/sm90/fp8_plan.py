@@ -8,8 +8,9 @@ from warpwright.kernels.attention.problem import Problem
 from warpwright.kernels.attention.sm90.plan import CONTROL_BYTES, Config, Plan
 from warpwright.kernels.attention.sm90.plan import plan as plan_16_bit
 
-__all__ = ["CONFIGS", "SLAB", "Fp8Config", "Fp8Plan", "choose", "plan"]
+__all__ = ["CONFIGS", "HEAD_DIMS", "SLAB", "Fp8Config", "Fp8Plan", "choose", "plan"]
 
+HEAD_DIMS = (64, 128)
 SLAB = 32  # keys of V that one wgmma multiplies
 OUT_BYTES, SUM_BYTES = 2, 4  # of an element of O, and of a float32 sum
 COLUMNS = 4  # of V that a thread of the transposing kernel moves
@@ -58,6 +59,7 @@ class Fp8Plan:
     ``main.scalars`` are those of `sm90.plan.Plan`.
     """
 
+    config: Fp8Config
     main: Plan
     values_shape: tuple[int, int, int, int]
     values_grid: tuple[int, int, int]
@@ -70,4 +72,4 @@ def plan(problem: Problem, *, sms: int, config: Fp8Config | None = None) -> Fp8P
     slabs = -(-problem.kv_len // keys) * keys // SLAB
     shape = problem.batch * problem.kv_heads, slabs, found.head_dim, SLAB
     grid = -(-slabs * found.head_dim // (COLUMNS * THREADS)), problem.kv_heads, problem.batch
-    return Fp8Plan(plan_16_bit(problem, sms=sms, config=found), shape, grid)
+    return Fp8Plan(found, plan_16_bit(problem, sms=sms, config=found), shape, grid)
