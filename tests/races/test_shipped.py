@@ -19,12 +19,14 @@ from tests.kernels.attention.decode_helpers import launches
 from tests.kernels.attention.varlen_helpers import pack_sequences, prepare_launch
 from tests.kernels.gemm.sm100.test_switches import SWITCHES
 from tests.kernels.helpers import BF16
-from tests.races.removals import KERNELS, attention_backward, blackwell, hopper, ladder_gemm, mma_sync
+from tests.races.removals import KERNELS, attention_backward, attention_fp8, blackwell, hopper, ladder_gemm, mma_sync
 from tests.races.watched import Watched
 from tests.samples import sampled
 from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention.problem import FLOAT8
 from warpwright.kernels.attention.sm90 import backward_plan as sm90_backward_plan
 from warpwright.kernels.attention.sm90 import decode_plan as sm90_decode_plan
+from warpwright.kernels.attention.sm90 import fp8_plan as sm90_fp8_plan
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm100 import backward_plan as sm100_backward_plan
 from warpwright.kernels.attention.sm100 import plan as sm100_plan
@@ -150,6 +152,13 @@ SHIPPED: dict[str, Run] = {
         f"{arch} attention {name}, {mask}": functools.partial(_attention, device, config, mask)
         for arch, device, plan in (("sm90", "h200", sm90_plan), ("sm100", "b200", sm100_plan))
         for name, config in plan.CONFIGS.items()
+        for mask in MASKS
+    },
+    **{
+        f"sm90 attention fp8 {name}, {mask}": functools.partial(
+            attention_fp8, replace(_problem(config, mask), dtype=FLOAT8), config
+        )
+        for name, config in sm90_fp8_plan.CONFIGS.items()
         for mask in MASKS
     },
     **{

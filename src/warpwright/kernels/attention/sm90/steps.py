@@ -71,6 +71,7 @@ __all__ = [
     "write_lse",
 ]
 
+K = 16  # of a wgmma of 16-bit operands
 HALVES = (0, 1)  # a thread's two rows of a wgmma accumulator, 8 apart
 CHAINS = 2
 LOWEST = -3.4028234663852886e38
