@@ -160,14 +160,18 @@ def measure(problem: Problem, configs: dict[str, Fp8Config], rounds: int) -> lis
     return rows
 
 
-def configs_of(head_dim: int, which: str, runs: list[int]) -> dict[str, Fp8Config]:
-    """Returns configurations by name: the chosen one or all, each with every number of blocks in a run."""
+def configs_of(head_dim: int, which: str, changes: list[str]) -> dict[str, Fp8Config]:
+    """Returns configurations by name: the chosen one or all, as they are and with each of ``changes`` (``run=2``)."""
     named = {name: config for name, config in CONFIGS.items() if config.head_dim == head_dim}
     if which == "chosen":
         name = choose(Problem(1, 1, 1, TOKENS, TOKENS, head_dim, dtype=FLOAT8))
         named = {name: CONFIGS[name]}
-    more = {f"{name}, run {run}": replace(config, run=run) for name, config in named.items() for run in runs}
-    return named | more
+    more = named.copy()
+    for name, config in named.items():
+        for change in changes:
+            field, value = change.split("=")
+            more[f"{name}, {change}"] = replace(config, **{field: int(value)})
+    return more
 
 
 def main() -> None:
@@ -175,18 +179,16 @@ def main() -> None:
     parser.add_argument("--head-dims", default="64,128")
     parser.add_argument("--lengths", default="2048,4096,8192,16384")
     parser.add_argument("--configs", choices=("chosen", "all"), default="chosen", help="the chosen one, or every one")
-    parser.add_argument("--runs", default="", help="other numbers of blocks that the tensor core accumulates")
+    parser.add_argument("--changes", nargs="*", default=[], help="fields of the configuration, such as run=2 every=4")
     parser.add_argument("--rounds", type=int, default=30, help="launches of each kernel")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    head_dims, lengths, runs = (
-        [int(word) for word in text.split(",") if word] for text in (options.head_dims, options.lengths, options.runs)
-    )
+    head_dims, lengths = ([int(word) for word in text.split(",")] for text in (options.head_dims, options.lengths))
     rows = [
         row
         for problem in problems(head_dims, lengths)
         for row in measure(
-            replace(problem, dtype=FLOAT8), configs_of(problem.head_dim, options.configs, runs), options.rounds
+            replace(problem, dtype=FLOAT8), configs_of(problem.head_dim, options.configs, options.changes), options.rounds
         )
     ]
     if options.json:

@@ -7,7 +7,7 @@ and P stays in registers. ``scale`` has the factor log2 e: all powers are of 2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -174,7 +174,6 @@ class Consumer:
     """
 
     apart = 8  # queries between a thread's two rows
-    new_softmax: Callable[[], OnlineSoftmax] = OnlineSoftmax
 
     def __init__(self, rings: Rings, mask: Mask, scale: Expr, config: Config, tile: CurrentTile | None = None) -> None:
         self.rings, self.mask, self.scale, self.config = rings, mask, scale, config
@@ -189,11 +188,15 @@ class Consumer:
         self.scores = wgmma.accumulator(f32, (STRIP, config.tile[1]))
         self.out = wgmma.accumulator(f32, (STRIP, config.head_dim))
         words = config.tile[1] * self.dtype.nbytes // 8  # of a thread's weights
-        self.weights, self.softmax = [var(b32, 0) for _ in range(words)], self.new_softmax()
+        self.weights, self.softmax = [var(b32, 0) for _ in range(words)], self.new_softmax(config)
         self.tile = tile or CurrentTile.of(mask.begin is not None)
         self.items, self.of_q, self.of_k, self.of_v = (
             ring.consumer() for ring in (rings.work, rings.q, rings.k, rings.v)
         )
+
+    def new_softmax(self, config: Config) -> OnlineSoftmax:
+        """Returns the softmax state of this thread's rows."""
+        return OnlineSoftmax()
 
     @property
     def row(self) -> Any:

@@ -21,7 +21,7 @@ from warpwright.kernels.attention.sm90.fp8_steps import (
     rings_of,
     scale_at,
 )
-from warpwright.kernels.attention.sm90.plan import STRIP, WARPGROUP
+from warpwright.kernels.attention.sm90.plan import STRIP, WARPGROUP, Config
 from warpwright.kernels.attention.sm90.steps import (
     HALVES,
     Mask,
@@ -180,7 +180,6 @@ class Fp8Consumer(Consumer):
     """A consumer warpgroup whose O has the sums of the last blocks; those of earlier ones are in shared memory, in
     units of an older shift. ``pending`` are the factors between both."""
 
-    new_softmax = Fp8Softmax
     config: Fp8Config
     tile: ScaledTile
 
@@ -192,6 +191,10 @@ class Fp8Consumer(Consumer):
         self.to_o = rings.o.producer()
         own = self.own * (STRIP * config.head_dim) + tid.x % WARPGROUP * QUAD
         self.sums = sums + own
+
+    def new_softmax(self, config: Config) -> Fp8Softmax:
+        """Returns the softmax state of this thread's rows."""
+        return Fp8Softmax(config.every if isinstance(config, Fp8Config) else 0)
 
     def wait_and_issue_values(self, slot: Slot, accumulate: Any) -> None:
         """Wait for V in ``slot``, then issue O += P·V; O = P·V where not ``accumulate``."""
