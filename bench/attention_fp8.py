@@ -1,7 +1,7 @@
 """FP8 attention forward on a real Hopper GPU against our bfloat16: ``python bench/attention_fp8.py [--configs all]``.
 
-16384 tokens and 2048 columns of heads in all, causal or not, random normal numbers. For FP8, Q, K and V of each head are
-divided by their greatest magnitude / 448 and rounded to e4m3. Where FlashAttention 3 is installed
+16384 tokens and 2048 columns of heads in all, causal or not, random normal numbers. For FP8, each head of Q, K and V is
+divided by its greatest magnitude / 448 and rounded to e4m3. Where FlashAttention 3 is installed
 (``flash_attn_interface``), its FP8 forward is measured too, on the same numbers. Our time is that of both launches;
 ``values us`` is that of the launch that transposes V, alone. CUDA events time each call after 256 MB have been written
 to L2; every round runs each call once in random order, and a row has the medians and the quartiles. TFLOPS count two
@@ -188,7 +188,9 @@ def main() -> None:
         row
         for problem in problems(head_dims, lengths)
         for row in measure(
-            replace(problem, dtype=FLOAT8), configs_of(problem.head_dim, options.configs, options.changes), options.rounds
+            replace(problem, dtype=FLOAT8),
+            configs_of(problem.head_dim, options.configs, options.changes),
+            options.rounds,
         )
     ]
     if options.json:

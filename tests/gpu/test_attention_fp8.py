@@ -1,4 +1,4 @@
-"""FP8 attention on a real H200: every configuration against float64 and the virtual H200, and `ww.attention` of torch."""
+"""FP8 attention on a real H200: configurations against float64 and the virtual H200, and `ww.attention` of torch."""
 
 from __future__ import annotations
 

@@ -208,8 +208,8 @@ def _forward(
 
 
 def _attention_fp8(problem: Problem, config: Fp8Config, change: Change | None = None) -> Watched:
-    """Run FP8 attention on one CTA, then tiles with one, two and three blocks of keys; the launch that transposes V runs
-    without a check."""
+    """Run FP8 attention on one CTA, then tiles with one, two and three blocks of keys; the launch that transposes V
+    runs without a check."""
     watched = _watched_device("h200", change, 1)
     few = (replace(problem, batch=3, q_len=32, kv_len=blocks * config.tile[1]) for blocks in (1, 2, 3))
     for each in (problem, *few):
@@ -434,7 +434,7 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         for name, args in ATTENTIONS.items()
     },
     "attention fp8": functools.partial(
-        _attention_fp8, replace(CAUSAL, dtype=E4M3), Fp8Config(64, (128, 64), in_turn=True, run=2)
+        _attention_fp8, replace(CAUSAL, dtype=E4M3), Fp8Config(64, (128, 64), stages=3, in_turn=True, run=2)
     ),
     "attention sm90 packed": functools.partial(_packed_sequences, "sm90"),
     "attention sm100 packed": functools.partial(_packed_sequences, "sm100", growth=20),

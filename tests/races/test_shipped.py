@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.kernels.attention.attention_helpers import normal_qkv
 from tests.kernels.attention import fp8_helpers
+from tests.kernels.attention.attention_helpers import normal_qkv
 from tests.kernels.attention.decode_helpers import launches
 from tests.kernels.attention.varlen_helpers import pack_sequences, prepare_launch
 from tests.kernels.gemm.sm100.test_switches import SWITCHES

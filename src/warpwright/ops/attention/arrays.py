@@ -138,9 +138,7 @@ def target_for(
     return target
 
 
-def new_result(
-    library: Library, like: Array, view: View, layout: str, dtype: np.dtype[Any] | None = None
-) -> Array:
+def new_result(library: Library, like: Array, view: View, layout: str, dtype: np.dtype[Any] | None = None) -> Array:
     """Returns a dense array of the shape and dtype of ``like``, or of ``dtype``, its axes in the same order in
     memory."""
     shape, swap = result_shape(view, layout)

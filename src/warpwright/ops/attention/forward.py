@@ -22,6 +22,7 @@ Axes = tuple[int, int]
 
 TEMPORARY = ("lists", fp8.VALUES)  # what one launch of a call writes for the next one
 
+
 def attention(
     q: Array,
     k: Array,
@@ -87,7 +88,7 @@ def attention(
     if softcap is not None or sinks is not None or score_mod is not None or mask_mod is not None:
         changes, captured = mods.memo_key(q, softcap, sinks, score_mod, mask_mod)
         given, options = (q, k, v, *captured, *given[3:]), (*options, changes)
-    scales = {"scale_q": scale_q, "scale_k": scale_k, "scale_v": scale_v}
+    scales: dict[str, Any] = {"scale_q": scale_q, "scale_k": scale_k, "scale_v": scale_v}
     if scale_q is not None or scale_k is not None or scale_v is not None:
         some = {name: scale for name, scale in scales.items() if scale is not None}
         given, options = (q, k, v, *some.values(), *given[3:]), (*options, *some)

@@ -45,7 +45,9 @@ def check_float8(views: Mapping[str, View], scales: Mapping[str, Any], other: Ma
         )
     for name, value in other.items():
         if value is not None:
-            raise UsageError(f"attention: q is {dtype} and {name} is given; expected q, k and v of bfloat16 with {name}=")
+            raise UsageError(
+                f"attention: q is {dtype} and {name} is given; expected q, k and v of bfloat16 with {name}="
+            )
     if setting() is False:
         raise UsageError(
             f"attention: q is {dtype} and {SETTING}=0; expected 1 or -1, for its kernel copies by TMA: unset it"
@@ -53,8 +55,8 @@ def check_float8(views: Mapping[str, View], scales: Mapping[str, Any], other: Ma
     columns, most = views["q"].shape[-1], fp8_plan.HEAD_DIMS[-1]
     if columns > most or columns % COLUMN_STEP:
         raise UsageError(
-            f"attention: q is {dtype} with head dimension {columns}; expected a multiple of {COLUMN_STEP} up to {most}: "
-            "q, k and v of bfloat16"
+            f"attention: q is {dtype} with head dimension {columns}; expected a multiple of {COLUMN_STEP} up to "
+            f"{most}: q, k and v of bfloat16"
         )
     return True
 
@@ -65,7 +67,9 @@ def scales_of(library: Library, views: Mapping[str, View], scales: Mapping[str, 
     Raises UsageError unless each is a dense array of float32, an element for each head.
     """
     return {
-        SCALES[of]: _scale(library, of, views[of], scales[SCALES[of]]) for of in SCALES if scales[SCALES[of]] is not None
+        SCALES[of]: _scale(library, of, views[of], scales[SCALES[of]])
+        for of in SCALES
+        if scales[SCALES[of]] is not None
     }
 
 
@@ -104,15 +108,13 @@ def plan_fp8(
     workspace: bool,
     config: fp8_plan.Fp8Config | None = None,
 ) -> Plan:
-    """Returns the plan of ``problem`` with the named ``scales`` and a result of dtype ``out``, by ``config`` or else the
-    fastest one: two launches, of which the first writes the array `VALUES`, of bytes."""
+    """Returns the plan of ``problem`` with the named ``scales`` and a result of dtype ``out``, by ``config`` or else
+    the fastest one: two launches, of which the first writes the array `VALUES`, of bytes."""
     found = fp8_plan.plan(problem, sms=sms, config=config)
     main, slabs = found.main, found.values_shape[1]
     transpose = fp8_values.kernel_of(main.config.head_dim).trace()
     strides = [Stride("v", axis) for axis in range(3)]
-    first = Launch(
-        transpose, found.values_grid, ("v", *strides, problem.head_dim, VALUES, problem.kv_len, slabs)
-    )
+    first = Launch(transpose, found.values_grid, ("v", *strides, problem.head_dim, VALUES, problem.kv_len, slabs))
     kernel = fp8.kernel_of(found.config).trace(out=types.of_dtype(out), bounds=main.bounds)
     words = COUNTER if main.uneven and workspace else None
     factors = [name if name in scales else 0 for name in SCALES.values()]

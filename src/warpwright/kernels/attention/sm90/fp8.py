@@ -231,9 +231,7 @@ class Fp8Consumer(Consumer):
     def added(self, first: int) -> list[Any]:
         """Returns four sums in shared memory, in units of today's shift, plus those of O."""
         earlier = ld(self.sums + first * WARPGROUP, vec=QUAD)
-        return [
-            fma(sum, self.pending[v >> 1 & 1], self.out.regs[v]) for v, sum in enumerate(earlier, first)
-        ]
+        return [fma(sum, self.pending[v >> 1 & 1], self.out.regs[v]) for v, sum in enumerate(earlier, first)]
 
     def finish_softmax(self, lse: Expr, q_len: Any) -> list[Any]:
         """Write the log-sum-exp; returns the factors of O: scale of V / row sum, 0 for a row without weights."""

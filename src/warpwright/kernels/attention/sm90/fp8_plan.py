@@ -1,4 +1,4 @@
-"""Configurations of the FP8 attention forward on Hopper as data, and what its two launches need: no device, no array."""
+"""Configurations of FP8 attention on Hopper as data, and what its two launches need: no device, no array."""
 
 from __future__ import annotations
 

@@ -85,8 +85,9 @@ def transpose_words(words: list[Expr]) -> list[list[Any]]:
 
 def transpose_quad(words: list[Expr]) -> list[Any]:
     """Returns the transpose of a matrix of 4 x 4 bytes, a word a row."""
-    pairs = [[prmt(a, b, way).bitcast(u32) for a, b in (words[:2], words[2:])] for way in (LOW_PAIRS, HIGH_PAIRS)]
-    return [prmt(*pair, way).bitcast(u32) for pair in pairs for way in (LOW_HALVES, HIGH_HALVES)]
+    a, b, c, d = words
+    pairs = [(prmt(a, b, way), prmt(c, d, way)) for way in (LOW_PAIRS, HIGH_PAIRS)]
+    return [prmt(upper, lower, way).bitcast(u32) for upper, lower in pairs for way in (LOW_HALVES, HIGH_HALVES)]
 
 
 @cache

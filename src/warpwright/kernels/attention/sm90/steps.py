@@ -320,8 +320,8 @@ def issue_ss(acc: Fragment, a: Tile, strip: Any, b: Tile) -> None:
 
 
 def issue_rs(acc: Fragment, a: Sequence[Any], b: Tile, accumulate: Any, major: str = "mn") -> None:
-    """Issue ``acc`` += A·B as one wgmma group, A in packed registers; ``acc`` = A·B where not ``accumulate``. B, or with
-    ``major`` "k" its transpose, is in shared memory."""
+    """Issue ``acc`` += A·B as one wgmma group, A in packed registers; ``acc`` = A·B where not ``accumulate``. B, or
+    with ``major`` "k" its transpose, is in shared memory."""
     wgmma.fence()
     for number, kk in enumerate(range(0, b.shape[major == "k"], WGMMA_BYTES // b.dtype.nbytes)):
         left = wgmma.left(b.dtype, a[4 * number : 4 * number + 4])
