@@ -433,7 +433,7 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         f"attention {name}": functools.partial(_forward, *args, growth=20 if "sm100" in name else 1)
         for name, args in ATTENTIONS.items()
     },
-    "attention fp8": functools.partial(
+    "attention sm90 fp8": functools.partial(
         _attention_fp8, replace(CAUSAL, dtype=E4M3), Fp8Config(64, (128, 64), stages=3, in_turn=True, run=2)
     ),
     "attention sm90 packed": functools.partial(_packed_sequences, "sm90"),

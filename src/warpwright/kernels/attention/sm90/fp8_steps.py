@@ -142,8 +142,8 @@ class Fp8Softmax(OnlineSoftmax):
 
 
 def power_of_2(x: Any) -> Any:
-    """Returns 2^``x`` by the pipe of fma, which is less busy than that of ex2; the relative error is below 2^-8, that of
-    a weight in e4m3 up to 2^-4. It is 0 from -127 on, and NaN of NaN.
+    """Returns 2^``x`` by the pipe of fma, which is less busy than that of ex2; the relative error is below 2^-8, that
+    of a weight in e4m3 up to 2^-4. It is 0 from -127 on, and NaN of NaN.
 
     The sum with `MAGIC` has the nearest integer in its low bits, which are shifted to the exponent.
     """
