@@ -194,7 +194,8 @@ class Fp8Consumer(Consumer):
 
     def new_softmax(self, config: Config) -> Fp8Softmax:
         """Returns the softmax state of this thread's rows."""
-        return Fp8Softmax(config.every if isinstance(config, Fp8Config) else 0)
+        assert isinstance(config, Fp8Config)
+        return Fp8Softmax(config.room, config.every)
 
     def wait_and_issue_values(self, slot: Slot, accumulate: Any) -> None:
         """Wait for V in ``slot``, then issue O += P·V; O = P·V where not ``accumulate``."""

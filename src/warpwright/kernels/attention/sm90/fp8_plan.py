@@ -22,11 +22,12 @@ class Fp8Config(Config):
     """One configuration of `warpwright.kernels.attention.sm90.fp8.attention_fp8`, as `Config`.
 
     The keys of a tile are a multiple of 32. The tensor core accumulates ``run`` blocks, a power of two; then the sums
-    are added in float32 to those in shared memory. Of ``every`` powers of 2 one is computed by fma instead of ex2, none
-    for 0.
+    are added in float32 to those in shared memory. O is rescaled when a score exceeds the row max by more
+    than ``room`` powers of 2. Of ``every`` powers of 2 one is computed by fma instead of ex2, none for 0.
     """
 
     run: int = 4
+    room: int = 2
     every: int = 0
 
     @property

@@ -43,8 +43,7 @@ from warpwright.types import Scalar
 __all__ = ["WORDS", "Fp8Softmax", "ScaledTile", "load_values_when_empty", "pack_e4m3", "rings_of", "scale_at"]
 
 WORDS = 8  # of an item: first query, head, first block, blocks; scale of the scores, scale of V
-TOP = 6.0  # weights at the row max are 2^TOP
-ROOM = 2.75  # powers of 2 that a score may exceed the row max before O is rescaled: 2^(TOP + ROOM) < 448
+TOP = 8  # weights are at most 2^TOP, of 448
 MAGIC = 1.5 * 2**23
 LINEAR, QUADRATIC = 0.70291964, 0.23984891  # of 2^x from -1/2 to 1/2, with the least relative error that is 0 at 0
 
@@ -105,20 +104,21 @@ class ScaledTile(CurrentTile):
 
 
 class Fp8Softmax(OnlineSoftmax):
-    """`OnlineSoftmax` whose weights use the range of e4m3: 2^`TOP` at the row max, at most 2^(`TOP` + `ROOM`).
+    """`OnlineSoftmax` whose weights use the range of e4m3, up to 2^`TOP`.
 
-    The shift of a row is the row max of the block in which its warp last rescaled O: a row max that grows by no more
-    than `ROOM` needs no rescaling. Of ``every`` weights one is computed by `power_of_2`, none for 0.
+    The shift of a row is the row max of the block in which its warp last rescaled O, where weights were at most
+    2^(`TOP` - ``room``): a row max that grows by no more than ``room`` needs no rescaling. Of ``every`` weights one is
+    computed by `power_of_2`, none for 0.
     """
 
-    def __init__(self, every: int) -> None:
+    def __init__(self, room: int, every: int) -> None:
         super().__init__()
-        self.every = every
+        self.room, self.top, self.every = float(room), float(TOP - room), every
 
     def block(self, scores: Sequence[Any], scale: Any, together: bool) -> BlockSoftmax:
         """Returns the weights of a key block, the factor of each row's earlier weights, and whether one is not 1."""
         block_max = [reduce(max, of_row(scores, half)) * scale for half in HALVES]
-        growth = [new > shift + ROOM for new, shift in zip(block_max, self.shift, strict=True)]
+        growth = [new > shift + self.room for new, shift in zip(block_max, self.shift, strict=True)]
         grown, factors = vote.any(growth[0] | growth[1]), [var(f32, 1.0) for _ in HALVES]
         with If(grown):
             for shift, new, factor, row_sum in zip(self.shift, block_max, factors, self.row_sum, strict=True):
@@ -126,7 +126,7 @@ class Fp8Softmax(OnlineSoftmax):
                 factor.set(ex2(shift - top))
                 shift.set(top)
                 row_sum *= factor
-        minus = [TOP - shift for shift in self.shift]
+        minus = [self.top - shift for shift in self.shift]
         powers = [fma(score, scale, minus[v >> 1 & 1]) for v, score in enumerate(scores)]
         weights: list[Any] = [
             power_of_2(each) if self.every and v % self.every == 0 else ex2(each) for v, each in enumerate(powers)
@@ -138,7 +138,7 @@ class Fp8Softmax(OnlineSoftmax):
     def reset(self) -> tuple[list[Any], list[Any]]:
         """Returns the logarithms of the unit of the row sums, and the row sums; resets the state for the next tile."""
         shifts, totals = super().reset()
-        return [shift - TOP for shift in shifts], totals
+        return [shift - self.top for shift in shifts], totals
 
 
 def power_of_2(x: Any) -> Any:
