@@ -1,7 +1,7 @@
 """FP8 attention forward on a real Hopper GPU against our bfloat16: ``python bench/attention_fp8.py [--configs all]``.
 
 16384 tokens and 2048 columns of heads in all, causal or not, random normal numbers. For FP8, each head of Q, K and V is
-divided by its greatest magnitude / 448 and rounded to e4m3. Where FlashAttention 3 is installed
+divided by its largest magnitude / 448 and rounded to e4m3. Where FlashAttention 3 is installed
 (``flash_attn_interface``), its FP8 forward is measured too, on the same numbers. Our time is that of both launches;
 ``values us`` is that of the launch that transposes V, alone. CUDA events time each call after 256 MB have been written
 to L2; every round runs each call once in random order, and a row has the medians and the quartiles. TFLOPS count two
@@ -9,7 +9,7 @@ GEMMs over the visible pairs of query and key.
 
 First the first and the last head of each result are compared with float64 attention of the rounded numbers. ``error``
 is the relative RMS error, ``bar`` that of a float64 softmax whose weights alone are rounded to e4m3, in units of 1/256
-of the greatest one. A row is verified if its error is at most 1.1 times the bar.
+of the largest one. A row is verified if its error is at most 1.1 times the bar.
 """
 
 from __future__ import annotations

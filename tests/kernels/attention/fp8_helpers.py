@@ -17,7 +17,7 @@ from warpwright.types import of_dtype
 
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 BF16 = np.dtype(ml_dtypes.bfloat16)
-UNIT = 256.0  # the reference rounds weights to e4m3 in units of 1 / 256 of the greatest one
+UNIT = 256.0  # the reference rounds weights to e4m3 in units of 1 / 256 of the largest one
 BAR = 1.1  # of the error of the reference
 HALF_STEP, SMALLEST = 2.0**-4, 2.0**-10  # relative rounding error of e4m3, and that of its subnormal numbers
 LEAST_UNIT = 2.0**6  # the kernel's weight at the row max

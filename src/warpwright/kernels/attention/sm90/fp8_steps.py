@@ -51,7 +51,7 @@ LINEAR, QUADRATIC = 0.70291964, 0.23984891  # of 2^x from -1/2 to 1/2, with the 
 def rings_of(config: Fp8Config, out: type[Scalar]) -> Rings:
     """Returns the rings of a CTA; V lies in slabs of 32 keys, and O has a slot of its own."""
     (queries, keys), consumers, width = config.tile, config.consumers, config.head_dim
-    q, k = (smem.tile(e4m3, (rows, width), swizzle=min_swizzle(width)) for rows in (queries, keys))
+    q, k = (smem.tile(e4m3, (rows, width), swizzle=swizzle_of(width)) for rows in (queries, keys))
     return Rings(
         work=Ring(2, empty=consumers * WARPS + 1, name="work", item=smem.tile(u32, (1, WORDS))),
         q=Ring(config.q_stages, empty=consumers, name="q", q=q),
@@ -61,7 +61,7 @@ def rings_of(config: Fp8Config, out: type[Scalar]) -> Rings:
     )
 
 
-def min_swizzle(nbytes: int) -> int:
+def swizzle_of(nbytes: int) -> int:
     """Returns the swizzle of rows of ``nbytes``: 64 or 128."""
     return nbytes if nbytes < ROW_BYTES else ROW_BYTES
 
