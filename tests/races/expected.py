@@ -120,7 +120,7 @@ ATTENTION = {
     r"attention sm90 one Q load mbarrier\.try_wait\S* #(0$|6($|: the next barrier))": ITEMS,
     r"attention sm90 one Q load mbarrier\.try_wait\S* #3: the next barrier": BOTH,
     rf"{SM90} load mbarrier\.try_wait\S* #([789]|10)$": ALONE,
-    r"attention sm90( in turn| one Q| packed| modified| lists)? load mbarrier\.try_wait\S* #8: the next barrier$": ALONE,
+    r"attention sm90( (in turn|one Q|packed|modified|lists))? load mbarrier\.try_\S* #8: the next barrier$": ALONE,
     r"attention sm90 (in turn|one Q) load mbarrier\.try_wait\S* #9: the next barrier": ALONE,
     rf"{SM90} multiply bar\.warp\.sync #1$": ITEMS,
     r"attention sm90 one Q multiply bar\.warp\.sync #0$": ITEMS,
