@@ -112,7 +112,7 @@ UNUSED = "no thread uses this barrier of the ring"
 AFTER_K = "the loader has waited for K, released after V"
 REST = "the next barrier is that of the other half, at which the same warps arrive later"
 FEW = r"few queries(, two launches| paged)?"
-SM90 = r"attention sm90( in turn| one Q| packed| modified| lists)?"
+SM90 = r"attention sm90( in turn| one Q| packed| modified| lists| fp8)?"
 ATTENTION = {
     r"attention sm90( in turn| packed| modified| lists)? init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
     r"chunks paged init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
@@ -120,10 +120,11 @@ ATTENTION = {
     r"chunks paged multiply bar\.warp\.sync #1$": ITEMS,
     r"chunks paged multiply wgmma\.fence\S* #[246]$": FENCE_BEFORE,
     r"attention sm90 one Q init mbarrier\.init\S* #7($|: one arrival more)": Q_SLOTS,
-    r"attention sm90( in turn| packed| modified| lists)? load mbarrier\.try_wait\S* #6: the next barrier": LATER,
+    r"attention sm90( in turn| packed| modified| lists| fp8)? load mbarrier\.try_wait\S* #6: the next barrier": LATER,
     r"attention sm90 one Q load mbarrier\.try_wait\S* #(0$|6($|: the next barrier))": ITEMS,
     r"attention sm90 one Q load mbarrier\.try_wait\S* #3: the next barrier": BOTH,
-    rf"{SM90} load mbarrier\.try_wait\S* #([789]|10|8: the next barrier)$": ALONE,
+    rf"{SM90} load mbarrier\.try_wait\S* #([789]|10)$": ALONE,
+    r"attention sm90( (in turn|one Q|packed|modified|lists))? load mbarrier\.try_\S* #8: the next barrier$": ALONE,
     r"attention sm90 (in turn|one Q) load mbarrier\.try_wait\S* #9: the next barrier": ALONE,
     rf"{SM90} multiply bar\.warp\.sync #1$": ITEMS,
     r"attention sm90 one Q multiply bar\.warp\.sync #0$": ITEMS,

@@ -19,6 +19,8 @@ import warpwright as ww
 from tests.kernels.attention import attention_helpers
 from tests.kernels.attention.attention_helpers import normal_qkv
 from tests.kernels.attention.decode_helpers import launches
+from tests.kernels.attention.fp8_helpers import E4M3, random_inputs
+from tests.kernels.attention.fp8_helpers import launches as fp8_launches
 from tests.kernels.attention.paged_helpers import fill_pages, paged_launches
 from tests.kernels.attention.varlen_helpers import pack_sequences, prepare_launch
 from tests.kernels.gemm.sm90.node_helpers import Gather, Reduce
@@ -29,6 +31,7 @@ from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
 from warpwright.kernels.attention.sm90.decode import kernel_of
 from warpwright.kernels.attention.sm90.decode_plan import DecodeConfig
+from warpwright.kernels.attention.sm90.fp8_plan import Fp8Config
 from warpwright.kernels.attention.sm100 import backward_plan as sm100_backward_plan
 from warpwright.kernels.attention.sm100 import decode as sm100_decode
 from warpwright.kernels.attention.sm100 import decode_plan as sm100_decode_plan
@@ -203,6 +206,18 @@ def _forward(
         rest = {"lse": np.zeros(q.shape[:3], np.float32), "counter": np.zeros(1, np.uint32)}
         tail = [array for name, array in rest.items() if name in dict(kernel.params)]
         launch(kernel, found.grid, args=[growth * q, k, v, np.zeros_like(q), *tail, *found.scalars], device=watched)
+    return watched
+
+
+def _attention_fp8(problem: Problem, config: Fp8Config, change: Change | None = None) -> Watched:
+    """Run FP8 attention on one CTA, then tiles with one, two and three blocks of keys; the launch that transposes V
+    runs without a check."""
+    watched = _watched_device("h200", change, 1)
+    few = (replace(problem, batch=3, q_len=32, kv_len=blocks * config.tile[1]) for blocks in (1, 2, 3))
+    for each in (problem, *few):
+        (before, found), _ = fp8_launches(each, config, *random_inputs(each), sms=1)
+        for (kernel, grid, args), device in ((before, watched.device), (found, watched)):
+            launch(kernel, grid, args=args, device=device)
     return watched
 
 
@@ -440,6 +455,9 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         f"attention {name}": functools.partial(_forward, *args, growth=20 if "sm100" in name else 1)
         for name, args in ATTENTIONS.items()
     },
+    "attention sm90 fp8": functools.partial(
+        _attention_fp8, replace(CAUSAL, dtype=E4M3), Fp8Config(64, (128, 64), stages=3, in_turn=True, run=2)
+    ),
     "attention sm90 packed": functools.partial(_packed_sequences, "sm90"),
     "attention sm100 packed": functools.partial(_packed_sequences, "sm100", growth=20),
     "attention sm90 modified": functools.partial(modified, 0, CAUSAL, softcap=4.0, sinks=np.ones(2, np.float32)),

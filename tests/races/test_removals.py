@@ -43,6 +43,7 @@ SOME = {
     "mma.sync fewer-syncs": 19,
     "mma.sync registers": 50,
     "attention sm90": 150,
+    "attention sm90 fp8": 150,
     "backward sm90": 100,
     "backward sm90 prepare": 4,
     "backward sm90 convert": 2,

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.kernels.attention import fp8_helpers
 from tests.kernels.attention.attention_helpers import normal_qkv
 from tests.kernels.attention.decode_helpers import launches
 from tests.kernels.attention.varlen_helpers import pack_sequences, prepare_launch
@@ -23,8 +24,10 @@ from tests.races.removals import KERNELS, attention_backward, blackwell, hopper,
 from tests.races.watched import Watched
 from tests.samples import sampled
 from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention.problem import FLOAT8
 from warpwright.kernels.attention.sm90 import backward_plan as sm90_backward_plan
 from warpwright.kernels.attention.sm90 import decode_plan as sm90_decode_plan
+from warpwright.kernels.attention.sm90 import fp8_plan as sm90_fp8_plan
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm100 import backward_plan as sm100_backward_plan
 from warpwright.kernels.attention.sm100 import plan as sm100_plan
@@ -87,6 +90,16 @@ def _attention(device: str, config: Any, mask: str) -> Watched:
     tail = [array for name, array in rest.items() if name in dict(kernel.params)]
     o = np.zeros((*q.shape[:3], v.shape[3]), q.dtype)
     launch(kernel, found.grid, args=[20 * q, k, v, o, *tail, *found.scalars], device=watched)
+    return watched
+
+
+def _attention_fp8(config: sm90_fp8_plan.Fp8Config, mask: str) -> Watched:
+    """Run both launches of FP8 attention on one CTA; the maxima of the scores grow."""
+    problem, watched = replace(_problem(config, mask), dtype=FLOAT8), Watched(Device(replace(DEVICES["h200"], sms=1)))
+    (q, k, v), scales = fp8_helpers.random_inputs(problem)
+    given = (20 * q.astype(np.float32)).astype(FLOAT8), k, v
+    for kernel, grid, args in fp8_helpers.launches(problem, config, given, scales, sms=1)[0]:
+        launch(kernel, grid, args=args, device=watched)
     return watched
 
 
@@ -158,6 +171,11 @@ SHIPPED: dict[str, Run] = {
         f"sm90 attention with narrow values, {mask}": functools.partial(
             _attention, "h200", sm90_plan.NARROW_VALUES, mask
         )
+        for mask in MASKS
+    },
+    **{
+        f"sm90 attention fp8 {name}, {mask}": functools.partial(_attention_fp8, config, mask)
+        for name, config in sm90_fp8_plan.CONFIGS.items()
         for mask in MASKS
     },
     **{

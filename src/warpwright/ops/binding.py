@@ -96,7 +96,7 @@ class Plan:
 
     ``config`` is the kernel's configuration. ``words`` counts the
     32-bit words of workspace whose counters are 0 before and after every call; None: the kernels take no workspace.
-    ``scratch`` has the shapes of float32 arrays that live between the launches. ``kernel``, ``tma`` and ``why`` say
+    ``scratch`` has the shapes of arrays that live between the launches. ``kernel``, ``tma`` and ``why`` say
     which kernel was chosen. Tensor maps have ``l2_promotion``, cover arrays as ``mapped`` returns them, and are
     those of packed sequences if ``ragged``, except for arrays of two dimensions.
     """

@@ -26,7 +26,7 @@ from warpwright.errors import UsageError
 from warpwright.kernels.attention import Problem
 from warpwright.lang import Kernel, f32
 from warpwright.ops import binding
-from warpwright.ops.attention import arrays, backward, forward, mods, plan, varlen_backward
+from warpwright.ops.attention import arrays, backward, forward, fp8, mods, plan, varlen_backward
 from warpwright.ops.attention.backward import gradients
 from warpwright.ops.attention.varlen_backward import gradients_varlen
 from warpwright.ops.memo import MEMO
@@ -93,7 +93,7 @@ def use(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
         return library if isinstance(value, np.ndarray) else None
 
     target = SimpleNamespace(name="cuda:0", spec=targets.device("h200"))
-    for module in (libraries, mods):
+    for module in (libraries, mods, fp8):
         monkeypatch.setattr(module, "library_of", library_of)
     monkeypatch.setattr(arrays, "resolve", lambda *_: target)
     monkeypatch.setattr(arrays, "capturing", lambda _: False)
@@ -113,6 +113,7 @@ def refuse_the_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "views_of", refuse)
     for module, names in (
         (mods, ("plan_modified", "plan_lists")),
+        (fp8, ("plan_fp8",)),
         (backward, ("choose",)),
         (varlen_backward, ("choose",)),
     ):

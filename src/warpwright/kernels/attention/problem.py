@@ -12,11 +12,22 @@ from numpy.typing import NDArray
 
 from warpwright.errors import UsageError
 
-__all__ = ["DTYPES", "GREATEST_SCALE", "HEAD_DIMS", "HEAD_STEP", "PANEL", "SMALLEST_SCALE", "Problem", "Window"]
+__all__ = [
+    "DTYPES",
+    "FLOAT8",
+    "GREATEST_SCALE",
+    "HEAD_DIMS",
+    "HEAD_STEP",
+    "PANEL",
+    "SMALLEST_SCALE",
+    "Problem",
+    "Window",
+]
 
 Window = tuple[int | None, int | None]
 
 DTYPES = (np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16))
+FLOAT8 = np.dtype(ml_dtypes.float8_e4m3fn)
 HEAD_DIMS = (64, 128, 256)
 PANEL = 64  # columns of a tensor map's box: 128 bytes, the span of the swizzle
 HEAD_STEP = 8  # elements in 16 bytes, the alignment of a row of a tensor map
@@ -31,7 +42,8 @@ class Problem:
     head h // (heads / kv_heads) of K and V. The mask is aligned bottom-right: the position of query i is key ``i +
     kv_len - q_len``. With ``causal`` a query sees no key after its position; with a ``window`` (left, right) no key
     further away than that on either side (None: any distance). A query that sees no key, or only keys of score -inf,
-    has output 0 and log-sum-exp -inf. ``dtype`` is bfloat16 or float16; ``scale`` is 1 / √head_dim by default.
+    has output 0 and log-sum-exp -inf. ``dtype`` is bfloat16, float16 or, for sm_90a, float8_e4m3fn; ``scale`` is 1 /
+    √head_dim by default.
 
     Raises UsageError for extents below 1, heads that kv_heads does not divide, a head dimension above 256 or not a
     multiple of 8, another dtype, a malformed window, and a scale outside 2**-126 to 2**126.
@@ -54,7 +66,7 @@ class Problem:
         _check_mask(self.window)
         _check_scale(self.scale)
         object.__setattr__(self, "dtype", np.dtype(self.dtype))
-        if self.dtype not in DTYPES:
+        if self.dtype not in (*DTYPES, FLOAT8):
             raise UsageError(f"attention: given {self.dtype}; expected bfloat16 or float16: q.astype(…)")
 
     @property

@@ -70,8 +70,15 @@ def axes(layout: str) -> Axes:
     return LAYOUTS[layout]
 
 
-def inputs_of(library: Library, views: Mapping[str, View], names: Iterable[str], layout: str) -> dict[str, View]:
-    """Returns the memory of named arrays, all with a batch or all without, as (batch, heads, rows, head_dim)."""
+def inputs_of(
+    library: Library,
+    views: Mapping[str, View],
+    names: Iterable[str],
+    layout: str,
+    dtypes: Collection[np.dtype[Any]] = DTYPES,
+) -> dict[str, View]:
+    """Returns the memory of named arrays of ``dtypes``, all with a batch or all without, as (batch, heads, rows,
+    head_dim)."""
     (heads, rows), found = axes(layout), {name: views[name] for name in names}
     without, with_batch = ([name for name in found if len(found[name].shape) == n] for n in (BHSD - 1, BHSD))
     if without and with_batch:
@@ -79,10 +86,12 @@ def inputs_of(library: Library, views: Mapping[str, View], names: Iterable[str],
             f"attention: {with_batch[0]} has a batch and {without[0]} has none; expected one in all arrays or in none: "
             f"{without[0]}[None]"
         )
-    return {name: as_bhsd(library, name, view, heads, rows) for name, view in found.items()}
+    return {name: as_bhsd(library, name, view, heads, rows, dtypes) for name, view in found.items()}
 
 
-def as_bhsd(library: Library, name: str, view: View, heads: int, rows: int) -> View:
+def as_bhsd(
+    library: Library, name: str, view: View, heads: int, rows: int, dtypes: Collection[np.dtype[Any]] = DTYPES
+) -> View:
     """Returns an array's memory as (batch, heads, rows, head_dim); an array without a batch has a batch of one."""
     if len(view.shape) == BHSD - 1:
         view = as_strided(view, (1, *view.shape), (view.shape[0] * view.strides[0], *view.strides))
@@ -91,7 +100,7 @@ def as_bhsd(library: Library, name: str, view: View, heads: int, rows: int) -> V
             f"attention: {name} has shape {tuple(view.shape)}; expected (batch, heads, rows, head_dim), or with "
             "layout='bshd' (batch, rows, heads, head_dim), with or without the batch"
         )
-    if view.dtype not in DTYPES:
+    if view.dtype not in dtypes:
         raise UsageError(
             f"attention: {name} is {view.dtype}; expected bfloat16 or float16: {name}{library.rounding} (8 significant "
             "bits)"
@@ -139,11 +148,18 @@ def target_for(
     return target
 
 
-def new_result(library: Library, like: Array, view: View, layout: str, columns: int | None = None) -> Array:
+def new_result(
+    library: Library,
+    like: Array,
+    view: View,
+    layout: str,
+    columns: int | None = None,
+    dtype: np.dtype[Any] | None = None,
+) -> Array:
     """Returns a dense array of the shape and dtype of ``like``, its axes in the same order in memory; of ``columns``
-    columns if given."""
+    columns and of ``dtype`` if given."""
     shape, swap = result_shape(view, layout, columns)
-    found = library.empty(shape, view.dtype, like)
+    found = library.empty(shape, dtype or view.dtype, like)
     return found.swapaxes(*swap) if swap else found
 
 
@@ -205,11 +221,11 @@ def _zeros(library: Library, like: Array, words: int, old: tuple[Array, ...] = (
     return words, library.pointer(array), (*old, array)
 
 
-def check_out(out: View, views: Mapping[str, View]) -> None:
-    """Raise UsageError unless ``out`` can hold the result of ``views`` q, k and v."""
+def check_out(out: View, views: Mapping[str, View], dtype: np.dtype[Any] | None = None) -> None:
+    """Raise UsageError unless ``out`` can hold the result of ``views`` q, k and v, of ``dtype`` or that of q."""
     q = views["q"]
     shape = *q.shape[:-1], views["v"].shape[-1]
-    if (tuple(out.shape), out.dtype) != (shape, q.dtype):
+    if (tuple(out.shape), out.dtype) != (shape, dtype or q.dtype):
         of = "the shape and dtype of q" if shape == q.shape else "the rows of q with the columns of v"
         raise UsageError(
             f"attention: out is {extents(out)} of {out.dtype}; expected {of}, {' × '.join(map(str, shape))} of "

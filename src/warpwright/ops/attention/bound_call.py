@@ -30,9 +30,9 @@ class BoundCall:
     where ``new_result`` is None; else ``new_result`` makes the result, whose axes ``swap`` are then exchanged.
     ``nbytes`` are the spans of Q, K, V and O. ``pointer`` and ``stream`` are the library's; ``new_lse`` makes the
     log-sum-exp, if it is returned. ``workspace`` returns the address of the workspace on a stream, 0 for none.
-    ``bound`` takes the addresses of Q, K, V, O, log-sum-exp, workspace and the other arrays, and last that of the lists
-    of key blocks, which ``allocator`` allocates and frees, if a mask function needs them. The last ``aligned`` of the
-    other arrays, ``out`` not counted, must be aligned as q is.
+    ``bound`` takes the addresses of Q, K, V, O, log-sum-exp, workspace and the other arrays, and last that of what one
+    launch writes for the next, if anything, which ``allocator`` allocates and frees. The last ``aligned`` of the other
+    arrays, ``out`` not counted, must be aligned as q is.
     """
 
     pointer: Callable[[Array], int]
@@ -67,7 +67,7 @@ class BoundCall:
         if self.allocator is None:
             self._start(values, stream)
         else:
-            self._start_with_lists(values, stream, *self.allocator)
+            self._start_with_memory(values, stream, *self.allocator)
         result = out if self.swap is None else out.swapaxes(*self.swap)
         return result if lse is None else (result, lse)
 
@@ -76,14 +76,14 @@ class BoundCall:
             for launch in launches_at(self.bound, values, stream):
                 launch()
 
-    def _start_with_lists(
+    def _start_with_memory(
         self, values: tuple[int, ...], stream: int, allocate: Callable[[int], int], free: Callable[[int], Any]
     ) -> None:
-        lists = allocate(stream)
+        memory = allocate(stream)
         try:
-            self._start((*values, lists), stream)
+            self._start((*values, memory), stream)
         finally:
-            free(lists)  # later launches of the stream may reuse the memory
+            free(memory)  # later launches of the stream may reuse the memory
 
     def _disjoint(self, out: int, q: int, k: int, v: int) -> bool:
         """Returns whether O shares no memory with the inputs."""

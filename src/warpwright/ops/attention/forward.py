@@ -9,9 +9,9 @@ from typing import Any
 from warpwright.arrays.device import DeviceArray, reach
 from warpwright.arrays.libraries import OTHER, Library, views_of
 from warpwright.gpu import Device
-from warpwright.kernels.attention.problem import Problem, Window
+from warpwright.kernels.attention.problem import DTYPES, FLOAT8, Problem, Window
 from warpwright.ops import binding
-from warpwright.ops.attention import arrays, mods, plan
+from warpwright.ops.attention import arrays, fp8, mods, plan
 from warpwright.ops.attention.bound_call import BoundCall
 from warpwright.ops.memo import MEMO
 
@@ -19,6 +19,8 @@ __all__ = ["attention", "describe", "one_after_the_other"]
 
 Array = Any
 Axes = tuple[int, int]
+
+TEMPORARY = ("lists", fp8.VALUES)  # what one launch of a call writes for the next one
 
 
 def attention(
@@ -38,6 +40,9 @@ def attention(
     sinks: Array | None = None,
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
+    scale_q: Array | None = None,
+    scale_k: Array | None = None,
+    scale_v: Array | None = None,
 ) -> Any:
     """softmax(``scale`` · q·kᵀ)·v, one pass over the keys, sums in float32.
 
@@ -67,6 +72,10 @@ def attention(
     that no query of a tile sees are skipped. ``softcap`` c makes c · tanh(score / c) of each score. ``sinks``, float32
     (heads,), adds exp(sink) to the sum of each row of a head, as a key whose value is 0.
 
+    On Hopper, ``q``, ``k`` and ``v`` may be float8_e4m3fn, head_dim a multiple of 16 up to 128. ``scale_q`` (batch,
+    heads), ``scale_k`` and ``scale_v`` (batch, kv_heads) are float32 arrays of positive numbers, by which the elements
+    of each head are multiplied. The result is bfloat16, or float16 if ``out`` is. Weights are rounded to float8.
+
     The environment variable WARPWRIGHT_ATTENTION_TMA, read at every call, selects kernels with TMA: 1 always, 0 never,
     -1 (the default) for more than 512 keys, on Hopper and Blackwell (B200) for more than 64. These are the values of
     PYGPUKIT_FA3_TMA, which is not read, nor are PYGPUKIT_FA3 and PYGPUKIT_FLASH_ATTENTION.
@@ -80,6 +89,10 @@ def attention(
     if softcap is not None or sinks is not None or score_mod is not None or mask_mod is not None:
         changes, captured = mods.memo_key(q, softcap, sinks, score_mod, mask_mod)
         given, options = (q, k, v, *captured, *given[3:]), (*options, changes)
+    scales: dict[str, Any] = {"scale_q": scale_q, "scale_k": scale_k, "scale_v": scale_v}
+    if scale_q is not None or scale_k is not None or scale_v is not None:
+        some = {name: scale for name, scale in scales.items() if scale is not None}
+        given, options = (q, k, v, *some.values(), *given[3:]), (*options, *some)
     bound = None if explain else MEMO.get(given, options)
     if bound is not None:
         result = bound(given)
@@ -87,7 +100,7 @@ def attention(
             return result
     keywords: dict[str, Any] = {"causal": causal, "scale": scale, "window": window, "layout": layout, "device": device}
     keywords |= {"softcap": softcap, "sinks": sinks, "score_mod": score_mod, "mask_mod": mask_mod}
-    call = describe(q, k, v, **keywords, out=out, return_lse=return_lse, explain=explain)
+    call = describe(q, k, v, **keywords, **scales, out=out, return_lse=return_lse, explain=explain)
     return call.run(given, options)
 
 
@@ -108,27 +121,37 @@ def describe(
     sinks: Array | None = None,
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
+    scale_q: Array | None = None,
+    scale_k: Array | None = None,
+    scale_v: Array | None = None,
 ) -> binding.Call:
     """Returns the call of `attention` with these arguments, which has started nothing yet."""
     given = {"q": q, "k": k, "v": v} | ({} if out is None else {"out": out})
     library, views = views_of("attention", given)
-    inputs = arrays.inputs_of(library, views, given, layout)
+    inputs = arrays.inputs_of(library, views, given, layout, (*DTYPES, FLOAT8))
     target = arrays.target_of(inputs, device)
+    functions: dict[str, Any] = {"softcap": softcap, "sinks": sinks, "score_mod": score_mod, "mask_mod": mask_mod}
+    scales = {"scale_q": scale_q, "scale_k": scale_k, "scale_v": scale_v}
+    narrow = fp8.check_float8(inputs, scales, functions, target.spec.arch)
+    dtype = fp8.output_dtype(inputs) if narrow else inputs["q"].dtype
     if out is not None:
-        arrays.check_out(inputs["out"], inputs)
+        arrays.check_out(inputs["out"], inputs, dtype)
     problem = arrays.problem_of(inputs, bool(causal), window, scale)
     columns = inputs["v"].shape[3]
-    result = arrays.new_result(library, q, views["q"], layout, columns) if out is None else out
+    result = arrays.new_result(library, q, views["q"], layout, columns, dtype) if out is None else out
     rows = tuple(inputs["q"].shape[arrays.BHSD - len(views["q"].shape) : 3])
     lse = library.empty(rows, arrays.FLOAT32, q) if return_lse else None
     memory = {"o": library.view(result), "lse": None if lse is None else library.view(lse)}
-    functions: dict[str, Any] = {"softcap": softcap, "sinks": sinks, "score_mod": score_mod, "mask_mod": mask_mod}
     changes = mods.given_mods(library, inputs["q"], inputs["q"].shape[1], **functions)
     chosen, spec = None, target.spec
     if changes is not None:
         mods.check_target(spec.arch, target.name)
     if problem is not None and changes is not None:
         chosen = mods.plan_modified(problem, changes.mods, spec.arch, spec.sms, library is not OTHER)
+    elif problem is not None and narrow:
+        own_scales = fp8.scales_of(library, inputs, scales)
+        chosen = fp8.plan_fp8(problem, frozenset(own_scales), dtype, spec.sms, library is not OTHER)
+        memory |= own_scales | {fp8.VALUES: library.view(library.empty(chosen.scratch[fp8.VALUES], fp8.BYTE, q))}
     elif problem is not None:
         chosen = plan.choose(problem, spec.arch, spec.sms, plan.setting(), library is not OTHER)
     parts = [result, *([lse] if return_lse else []), *([plan.explain(chosen, target.name)] if explain else [])]
@@ -156,7 +179,7 @@ def _prepare(
     """Set the steps of ``call``; returns whether kernels read and write all arrays in place, else copies are made."""
     q = given["q"]
     call.stream = library.stream(q)() if isinstance(views["q"], DeviceArray) else 0
-    values: dict[str, Any] = {**arrays.inputs_of(library, views, given, layout)}
+    values: dict[str, Any] = {**arrays.inputs_of(library, views, given, layout, (*DTYPES, FLOAT8))}
     values["lse"] = views["lse"]
     values["workspace"] = arrays.workspace(library, q, views["q"], call.device.name, call.stream, plans[-1].words)
     values |= {name: view for name, view in views.items() if name not in (*values, "out")}
@@ -167,7 +190,7 @@ def _prepare(
             call.finish.append(functools.partial(given["o"].__setitem__, ..., copy))
         else:
             copy[...] = given[name]
-        values |= arrays.inputs_of(library, {name: library.view(copy)}, [name], layout)
+        values |= arrays.inputs_of(library, {name: library.view(copy)}, [name], layout, (*DTYPES, FLOAT8))
     call.steps = [(each, values) for each in plans]
     return not copied
 
@@ -192,18 +215,19 @@ def _entry(
 ) -> BoundCall:
     """Returns the call bound to the GPU."""
     (*lists, (chosen, values)), (shape, swap), q = call.steps, result, given[0]
+    temporary = next((values[name] for name in TEMPORARY if name in values), None)
     layouts, makes = binding.layouts_of(values), len(given) == 3
     bound = [binding.bind(each, layouts, call.device) for each, _ in call.steps]
     return BoundCall(
         pointer=library.pointer,
         stream=library.stream(q),
-        new_result=library.maker(shape, values["q"].dtype, q) if makes else None,
+        new_result=library.maker(shape, values["o"].dtype, q) if makes else None,
         swap=swap if makes else None,
         nbytes=tuple(reach(layout) for _, layout in layouts[:4] if layout),
         new_lse=None if lse is None else library.maker(tuple(lse.shape), arrays.FLOAT32, q),
         workspace=arrays.workspace_address(library, q, call.device.name, chosen.words),
         bound=bound[0] if not lists else one_after_the_other(*bound),
-        allocator=library.allocator(arrays.WORD.itemsize * values["lists"].size, q) if lists else None,
+        allocator=None if temporary is None else library.allocator(temporary.itemsize * temporary.size, q),
     )
 
 

@@ -187,11 +187,16 @@ class Consumer:
         self.dtype = rings.v.members["v"].dtype
         self.scores = wgmma.accumulator(f32, (STRIP, config.tile[1]))
         self.out = wgmma.accumulator(f32, (STRIP, config.columns))
-        self.weights, self.softmax = [var(b32, 0) for _ in range(config.tile[1] // 4)], OnlineSoftmax()
+        words = config.tile[1] * self.dtype.nbytes // 8  # of a thread's weights
+        self.weights, self.softmax = [var(b32, 0) for _ in range(words)], self.new_softmax(config)
         self.tile = tile or CurrentTile.of(mask.begin is not None)
         self.items, self.of_q, self.of_k, self.of_v = (
             ring.consumer() for ring in (rings.work, rings.q, rings.k, rings.v)
         )
+
+    def new_softmax(self, config: Config) -> OnlineSoftmax:
+        """Returns the softmax state of this thread's rows."""
+        return OnlineSoftmax()
 
     @property
     def row(self) -> Any:
@@ -209,7 +214,7 @@ class Consumer:
             following = self.wait_item()
             if overlap:
                 Break(when=following[3] == 0)
-                self.wait_and_issue_values(self.of_v.peek(), self.tile.count > 1)
+                self.wait_and_issue_values(self.of_v.peek(), self.accumulates(self.tile.count))
                 slot = next(self.of_q)
                 self.wait_and_issue_first_scores()  # of the following tile, during the epilogue of this one
                 factors = self.finish_softmax(lse, q_len)
@@ -217,7 +222,7 @@ class Consumer:
                 wgmma.wait_group(1)
                 self.epilogue(slot, factors)
             else:
-                self.wait_and_issue_values(self.of_v.peek(), self.tile.count > 1)
+                self.wait_and_issue_values(self.of_v.peek(), self.accumulates(self.tile.count))
                 factors = self.finish_softmax(lse, q_len)
                 wgmma.wait_group(0)
                 self.epilogue(next(self.of_q), factors)
@@ -226,7 +231,7 @@ class Consumer:
                 self.wait_and_issue_first_scores()
             self.wait_first_scores()
         if overlap:
-            self.wait_and_issue_values(self.of_v.peek(), self.tile.count > 1)
+            self.wait_and_issue_values(self.of_v.peek(), self.accumulates(self.tile.count))
             factors = self.finish_softmax(lse, q_len)
             wgmma.wait_group(0)
             self.epilogue(next(self.of_q), factors)
@@ -253,6 +258,20 @@ class Consumer:
         slot.full.wait()
         issue_rs(self.out, self.weights, slot.v, accumulate)
 
+    def accumulates(self, number: Any) -> Any:
+        """Returns whether PV adds to O in iteration ``number`` of `mainloop`, whose PV is that of the block before."""
+        return number > 1
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Round the weights P and pack them into the A operand of PV."""
+        pack_weights(self.weights, weights, self.dtype)
+
+    def rescale_sums(self, number: Any, factors: Sequence[Any], grown: Sequence[tuple[Any, tuple[int, ...]]]) -> None:
+        """Rescale O of earlier blocks in iteration ``number`` of `mainloop`, in the warps whose row max has grown."""
+        for changed, halves in grown:
+            with If(changed):
+                rescale(self.out, factors, halves)
+
     def arrive_turn(self) -> None:
         """Arrive on the named barrier of the following warpgroup, which multiplies during the softmax of this one."""
         if self.config.in_turn:
@@ -270,7 +289,7 @@ class Consumer:
         slot = next(self.of_k)
         with If(self.leader):
             slot.empty.arrive()
-        pack_weights(self.weights, self.block_softmax(True, 0).weights, self.dtype)
+        self.set_weights(self.block_softmax(True, 0).weights)
 
     def mainloop(self) -> None:
         """The tile's other blocks: issue QKᵀ of this block and PV of the block before, then softmax, then rescale O."""
@@ -279,7 +298,7 @@ class Consumer:
             for number in loop(start, stop):
                 slot_k, slot_v = next(self.of_k), next(self.of_v)
                 self.wait_and_issue_scores(slot_k)
-                self.wait_and_issue_values(slot_v, number > 1)
+                self.wait_and_issue_values(slot_v, self.accumulates(number))
                 self.arrive_turn()
                 # The scores are there, PV may still be in flight.
                 wgmma.wait_group(1)
@@ -290,10 +309,8 @@ class Consumer:
                 wgmma.wait_group(0)
                 with If(self.leader):
                     slot_v.empty.arrive()
-                pack_weights(self.weights, weights, self.dtype)
-                for changed, halves in grown:
-                    with If(changed):
-                        rescale(self.out, factors, halves)
+                self.set_weights(weights)
+                self.rescale_sums(number, factors, grown)
             start = stop
 
     def runs(self) -> list[tuple[bool, Any]]:

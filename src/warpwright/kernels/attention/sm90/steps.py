@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from warpwright.kernels.attention.problem import PANEL
 from warpwright.kernels.attention.sm90.plan import STRIP, Config
-from warpwright.kernels.tiles import PACKED, WARP_ROWS, WARPS, part, store_rows_to_smem, window
+from warpwright.kernels.tiles import PACKED, WARP_ROWS, WARPS, WGMMA_BYTES, part, store_rows_to_smem, window
 from warpwright.lang import (
     Expr,
     Global,
@@ -71,7 +71,7 @@ __all__ = [
     "write_lse",
 ]
 
-K = 16
+K = 16  # of a wgmma of 16-bit operands
 HALVES = (0, 1)  # a thread's two rows of a wgmma accumulator, 8 apart
 CHAINS = 2
 LOWEST = -3.4028234663852886e38
@@ -298,14 +298,14 @@ def load_when_empty(cursor: Cursor, name: str, source: tma.Map[Scalar], *place: 
     slot.empty.wait()
     slot.full.arrive_expect_tx(slot.nbytes)
     tile: Tile = getattr(slot, name)
-    width = panel(tile.shape[1])
+    width = tile.span // tile.dtype.nbytes
     for column in range(0, tile.shape[1], width):
         tma.load(tile[:, column : column + width], source[(*place, column)], slot.full)
 
 
 def store_panels(tile: Tile, target: tma.Map[Scalar], *place: Any) -> None:
     """Issue the TMA stores of a tile, a box a panel, to the rows that begin at ``place``; the caller commits them."""
-    width = panel(tile.shape[1])
+    width = tile.span // tile.dtype.nbytes
     for column in range(0, tile.shape[1], width):
         tma.store(target[(*place, column)], tile[:, column : column + width])
 
@@ -314,17 +314,18 @@ def issue_ss(acc: Fragment, a: Tile, strip: Any, b: Tile) -> None:
     """Issue ``acc`` = A·Bᵀ as one wgmma group, A the 64 rows of ``a`` with number ``strip``; both in shared memory."""
     rows = part(a, strip, STRIP, "k")
     wgmma.fence()
-    for kk in range(0, b.shape[1], K):
+    for kk in range(0, b.shape[1], WGMMA_BYTES // b.dtype.nbytes):
         wgmma.mma(acc, window(rows, kk, "k"), window(b, kk, "k"), accumulate=kk > 0)
     wgmma.commit_group()
 
 
-def issue_rs(acc: Fragment, a: Sequence[Any], b: Tile, accumulate: Any) -> None:
-    """Issue ``acc`` += A·B as one wgmma group, A in packed registers; ``acc`` = A·B where not ``accumulate``."""
+def issue_rs(acc: Fragment, a: Sequence[Any], b: Tile, accumulate: Any, major: str = "mn") -> None:
+    """Issue ``acc`` += A·B as one wgmma group, A in packed registers; ``acc`` = A·B where not ``accumulate``. B, or
+    with ``major`` "k" its transpose, is in shared memory."""
     wgmma.fence()
-    for number, kk in enumerate(range(0, b.shape[0], K)):
+    for number, kk in enumerate(range(0, b.shape[major == "k"], WGMMA_BYTES // b.dtype.nbytes)):
         left = wgmma.left(b.dtype, a[4 * number : 4 * number + 4])
-        wgmma.mma(acc, left, window(b, kk, "mn"), accumulate=True if number else accumulate)
+        wgmma.mma(acc, left, window(b, kk, major), accumulate=True if number else accumulate)
     wgmma.commit_group()
 
 
@@ -382,7 +383,7 @@ def rescale(acc: Fragment, factors: Sequence[Any], halves: Sequence[int] = HALVE
 
 def store_rows(acc: Fragment, tile: Tile, index: Any) -> None:
     """Store this warp's 16 rows of ``acc`` to strip ``index`` of a tile of Q, which no QKᵀ reads any more."""
-    strip, width = part(tile, index, WARP_ROWS, "k"), panel(tile.shape[1])
+    strip, width = part(tile, index, WARP_ROWS, "k"), tile.span // tile.dtype.nbytes
     for left in range(0, tile.shape[1], width):
         store_rows_to_smem(strip[:, left : left + width], acc.regs[left // 2 : (left + width) // 2], True)
 

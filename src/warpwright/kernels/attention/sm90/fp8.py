@@ -1,0 +1,262 @@
+"""FP8 attention forward on Hopper: Q, K and V of e4m3 with a float32 scale for each head, O of bfloat16 or float16.
+
+As `sm90.forward`, whose consumers it has. Weights are rounded to e4m3 in the range of the type, and V was transposed by
+an earlier launch (`sm90.fp8_values`). A tensor core keeps 14 bits of a sum of 8-bit products, so every few blocks O is
+added to float32 sums in shared memory and begins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from warpwright.kernels.attention.sm90.forward import REGISTERS, Consumer
+from warpwright.kernels.attention.sm90.fp8_plan import CONFIGS, Fp8Config
+from warpwright.kernels.attention.sm90.fp8_steps import (
+    Fp8Softmax,
+    ScaledTile,
+    load_values_when_empty,
+    pack_e4m3,
+    rings_of,
+    scale_at,
+)
+from warpwright.kernels.attention.sm90.plan import STRIP, WARPGROUP, Config
+from warpwright.kernels.attention.sm90.steps import (
+    HALVES,
+    Mask,
+    Rings,
+    init_barriers,
+    issue_rs,
+    load_when_empty,
+    publish_when_empty,
+    read_item,
+    rescale,
+    schedule,
+    store_panels,
+    store_rows,
+)
+from warpwright.kernels.tiles import WARPS
+from warpwright.lang import (
+    Break,
+    Expr,
+    Global,
+    If,
+    Kernel,
+    Shared,
+    atom,
+    bar,
+    bf16,
+    ctaid,
+    f32,
+    fence,
+    fma,
+    kernel,
+    ld,
+    loop,
+    nctaid,
+    role,
+    s32,
+    setmaxnreg,
+    smem,
+    st,
+    tid,
+    tma,
+    u32,
+    u64,
+    var,
+    warp,
+)
+from warpwright.lang.ring import Slot
+from warpwright.types import Scalar
+
+__all__ = ["attention_fp8", "kernel_of"]
+
+QUAD = 4  # sums that one ld or st moves
+
+
+@kernel("sm_90a", threads=384)
+def attention_fp8(
+    q: tma.Map[Scalar],
+    k: tma.Map[Scalar],
+    values: u64,
+    o: tma.Map[Scalar],
+    lse: u64,
+    counter: u64,
+    scale_q: u64,
+    scale_k: u64,
+    scale_v: u64,
+    q_len: u32,
+    kv_len: u32,
+    begin: s32,
+    end: s32,
+    heads: u32,
+    group: u32,
+    tiles: u32,
+    total: u32,
+    section: u32,
+    scale: f32,
+    slabs: u32,
+    *,
+    config: Fp8Config = CONFIGS["128: 128x192"],
+    bounds: tuple[bool, bool] = (False, False),
+    out: type[Scalar] = bf16,
+    threads: int = 384,
+) -> None:
+    """Persistent: CTAs take tiles in the order of their numbers, as in `sm90.forward.attention`.
+
+    ``values`` is the address of V as `sm90.fp8_values` writes it, ``slabs`` of 32 keys a head. ``scale_q``, ``scale_k``
+    and ``scale_v`` are addresses of positive f32 for each head of Q, K and V of each batch, or 0 for factors of 1.
+
+    role      warps  moves                              waits for          signals
+    load      0      numbers -> `work`; Q, K, V         empty of each      full of each
+    multiply  4-     Q, K, V -> registers -> slot of O  full of each       empty of Q, K and V, o.full
+    save      1      slot of O -> O                     o.full             o.empty
+    """
+    (queries, keys), consumers, width = config.tile, config.consumers, config.head_dim
+    rings = rings_of(config, out)
+    mask = Mask(kv_len, begin if bounds[0] else None, end if bounds[1] else None, keys)
+    sums = smem.array(f32, queries * width)
+    init_barriers(rings, (q, k, o))
+    bar.sync()
+
+    @role(warps=range(WARPS))
+    def spare() -> None:
+        setmaxnreg.dec(REGISTERS[consumers][0])
+
+    @role(warp=0, elect=True)
+    def load() -> None:
+        items, to_q, to_k, to_v = cursors = [ring.producer() for ring in (rings.work, rings.q, rings.k, rings.v)]
+        number = var(u32, ctaid.x)
+        for _ in loop():
+            Break(when=number >= total)
+            row, head = schedule(number, tiles, section, queries, bounds[1])
+            first, count = mask.blocks(row, queries)
+            of_scores = scale * scale_at(scale_q, head) * scale_at(scale_k, head // group)
+            factors = [each.bitcast(u32) for each in (of_scores, scale_at(scale_v, head // group))]
+            publish_when_empty(items, (row, head, first, count, *factors, 0, 0))
+            batch, own = head // heads, head % heads
+            of, last = (batch, own // group), first + count - 1
+            block = values + ((head // group).to(u64) * slabs.to(u64)) * (32 * width)
+            # K of the last block and Q, then K a block ahead of V.
+            load_when_empty(to_k, "k", k, *of, last * keys)
+            load_when_empty(to_q, "q", q, batch, own, row)
+            for step in loop(1, count):
+                load_when_empty(to_k, "k", k, *of, (last - step) * keys)
+                load_values_when_empty(to_v, block + (last + 1 - step).to(u64) * (keys * width))
+            taken = var(u32, number)
+            with If(counter != 0):
+                taken.set(atom.inc(Global(u32, counter), total - 1))
+            load_values_when_empty(to_v, block + first.to(u64) * (keys * width) if bounds[0] else block)
+            number.set(taken + nctaid.x)
+        publish_when_empty(items, (0,) * 8)
+        for cursor in cursors:
+            cursor.wait_all_empty()
+
+    @role(warp=1, elect=True)
+    def save() -> None:
+        items, of_o = rings.work.consumer(), rings.o.consumer()
+        for _ in loop():
+            item = next(items)
+            item.full.wait()
+            row, head, _, count, *_ = read_item(item)
+            item.empty.arrive()
+            Break(when=count == 0)
+            slot = next(of_o)
+            slot.full.wait()
+            store_panels(slot.o, o, head // heads, head % heads, row)
+            tma.commit_group()
+            tma.wait_group(0, read=True)
+            slot.empty.arrive()
+
+    @role(warps=range(WARPS, WARPS + WARPS * consumers))
+    def multiply() -> None:
+        setmaxnreg.inc(REGISTERS[consumers][1])
+        consumer = Fp8Consumer(rings, mask, scale, config, ScaledTile.of_bounds(bounds[0]), sums)
+        consumer.run(consumer.wait_item(), lse, q_len)
+
+
+class Fp8Consumer(Consumer):
+    """A consumer warpgroup whose O has the sums of the last blocks; those of earlier ones are in shared memory, in
+    units of an older shift. ``pending`` are the factors between both."""
+
+    config: Fp8Config
+    tile: ScaledTile
+
+    def __init__(
+        self, rings: Rings, mask: Mask, scale: Expr, config: Fp8Config, tile: ScaledTile, sums: Shared[Any]
+    ) -> None:
+        super().__init__(rings, mask, scale, config, tile)
+        self.scale, self.pending = tile.scale, [var(f32, 1.0) for _ in HALVES]
+        self.to_o = rings.o.producer()
+        own = self.own * (STRIP * config.head_dim) + tid.x % WARPGROUP * QUAD
+        self.sums = sums + own
+
+    def new_softmax(self, config: Config) -> Fp8Softmax:
+        """Returns the softmax state of this thread's rows."""
+        assert isinstance(config, Fp8Config)
+        return Fp8Softmax(config.room, config.every)
+
+    def wait_and_issue_values(self, slot: Slot, accumulate: Any) -> None:
+        """Wait for V in ``slot``, then issue O += P·V; O = P·V where not ``accumulate``."""
+        slot.full.wait()
+        issue_rs(self.out, self.weights, slot.v, accumulate, "k")
+
+    def accumulates(self, number: Any) -> Any:
+        """Returns whether PV adds to O in iteration ``number``: not in the first block of a run."""
+        return (number - 1) % self.config.run != 0
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Round the weights P and pack them into the A operand of PV."""
+        pack_e4m3(self.weights, weights)
+
+    def wait_first_scores(self) -> None:
+        """Clear the sums in shared memory, then compute the softmax of a tile's first block."""
+        for first in range(0, len(self.out.regs), QUAD):
+            st(self.sums + first * WARPGROUP, *[0.0] * QUAD)
+        for pending in self.pending:
+            pending.set(1.0)
+        super().wait_first_scores()
+
+    def rescale_sums(self, number: Any, factors: Sequence[Any], grown: Sequence[tuple[Any, tuple[int, ...]]]) -> None:
+        """Add O to the sums in shared memory at the end of a run; rescale O where a row max has grown."""
+        with If(number % self.config.run == 0):
+            for first in range(0, len(self.out.regs), QUAD):
+                st(self.sums + first * WARPGROUP, *self.added(first))
+            for pending in self.pending:
+                pending.set(1.0)
+        for pending, factor in zip(self.pending, factors, strict=True):
+            pending *= factor
+        super().rescale_sums(number, factors, grown)
+
+    def added(self, first: int) -> list[Any]:
+        """Returns four sums in shared memory, in units of today's shift, plus those of O."""
+        earlier = ld(self.sums + first * WARPGROUP, vec=QUAD)
+        return [fma(sum, self.pending[v >> 1 & 1], self.out.regs[v]) for v, sum in enumerate(earlier, first)]
+
+    def finish_softmax(self, lse: Expr, q_len: Any) -> list[Any]:
+        """Write the log-sum-exp; returns the factors of O: scale of V / row sum, 0 for a row without weights."""
+        return [factor * self.tile.scale_v for factor in super().finish_softmax(lse, q_len)]
+
+    def epilogue(self, slot: Slot, factors: Sequence[Any]) -> None:
+        """Divide O by the row sums and hand it to the role `save`; ``slot`` is that of Q."""
+        slot_v, to = next(self.of_v), next(self.to_o)
+        with If(self.leader):
+            slot_v.empty.arrive()
+            slot.empty.arrive()
+        for first in range(0, len(self.out.regs), QUAD):
+            for v, sum in enumerate(self.added(first), first):
+                self.out.regs[v].set(sum)
+        rescale(self.out, factors)
+        to.empty.wait()
+        store_rows(self.out, to.o, self.strip)
+        fence.proxy_async()
+        warp.sync()
+        with If(self.one):
+            to.full.arrive()
+
+
+@cache
+def kernel_of(config: Fp8Config) -> Kernel:
+    """Returns the kernel of a configuration; configure ``out`` (bf16, f16) and ``bounds`` (left, right) on it."""
+    return attention_fp8.configure(config=config, threads=config.threads)
