@@ -28,6 +28,7 @@ FORMULA = {
     r"fence\.proxy": "proxy-fence",
     r"bar\.warp": "race, proxy-fence, mbarrier-lapped",
     r"bar\.arrive": "deadlock",
+    r"barrier\.cluster\.arrive": "fault, deadlock",
     r"bar": "race, tmem-freed, grid-race, mbarrier-init, mbarrier-lapped, exit-early, fault, barrier-count",
     r"setmaxnreg\.dec": "deadlock",
     r"griddepcontrol\.wait": "grid-dependency",
@@ -209,14 +210,19 @@ ATTENTION = {
     r"backward sm90 (early|packed|modified) multiply mbarrier\.arrive\S* #(3($|: the next barrier)|4$)": LAST,
     rf"{GRADIENTS} multiply cp\.async\.bulk\.commit_group #0$": "the next one commits its copies too",
 }
+ONE_PAGE = "(pair|alone|swapped|slices)"  # the kernels of gemm/sm100/gemm.py
+FENCES = r"tcgen05\.fence::\w+"
 # kernel, role, opcode, its index in the role, and the change: reason
 REDUNDANT = {
     r".* end bar\.warp": LANE_ORDER,
     r".* tcgen05\.relinquish": "no other CTA on the SM waits to allocate",
-    r"(memory_flow|blackwell .*|example 0.|attention sm100.*|few queries sm100) kernel tcgen05\.fence::\w+ #0$": FRESH,
+    rf"(memory_flow|example 0.|attention sm100.*|few queries sm100) kernel {FENCES} #0$": FRESH,
+    rf"blackwell (?!{ONE_PAGE}).* kernel {FENCES} #0$": FRESH,
+    rf"blackwell {ONE_PAGE} sync {FENCES} #0$": FRESH,
+    rf"blackwell {ONE_PAGE} kernel tcgen05\.fence::before\w* #0$": BEFORE_DEALLOC,
     r"scaled .* kernel tcgen05\.fence::\w+ #0$": FRESH,
     r"scaled (2 store bar\.warp\.sync #3|3 store bar\.warp\.sync #7|[567] store bar\.warp\.sync #1)$": TOGETHER,
-    r"scaled 7 store bar\.warp\.sync #0$": "the warp synchronises again before it writes the block",
+    r"(scaled 7|blackwell swapped) store bar\.warp\.sync #0$": "the warp synchronises again before it writes the block",
     r"scaled 6 mma mapa\S* #0: no peer": "only the leader multiplies: the barrier is its own",
     r"scaled 1 kernel (cp\.async\.bulk\.wait_group\.read|bar\.warp\.sync) #0($|: a group)": ONLY,
     r"(memory_flow|blackwell (?!5).*|scaled .*|example 0.) kernel tcgen05\.fence::before\w* #1$": BEFORE_DEALLOC,
@@ -263,7 +269,7 @@ REDUNDANT = {
     r"hopper fp8 split multiply mapa\S* #0: no peer": DATA,
     r"example 04 kernel mapa\S* #0: no peer": DATA,
     r"scaled [3567] kernel barrier\.cluster\.arrive\S* #0: relaxed": INIT,
-    r"(blackwell ([6-9]|10|launch control|pair)|example 0[49]) kernel barrier\.cluster\.arrive\S* #0: relaxed": INIT,
+    r"(blackwell ([6-9]|10|launch control)|example 0[49]) kernel barrier\.cluster\.arrive\S* #0: relaxed": INIT,
     r"mma\.sync cp\.async compute mbarrier\.try_wait\S* #0($|: the next barrier)": QUERIES,
     r"mma\.sync cp\.async load cp\.async\.mbarrier\S* #0: arrives at once": QUERIES,
     r"mma\.sync cp\.async init fence\.mbarrier_init": "no engine uses its mbarriers, and bar.sync orders threads",

@@ -185,8 +185,17 @@ def _sum(change: Change | None = None) -> Watched:
     parts = np.random.default_rng(0).standard_normal((slices, m, width), np.float32)
     d = np.zeros((m, width), ml_dtypes.bfloat16)
     watched = Watched(Device(DEVICES["h200"]), change, depends_on=[0])
-    scalars = m, n, width, width, 0, 0, 0, 0, 1.0
+    scalars = m, n, width, m * width, width, 0, 0, 0, 0, 1.0
     launch(add_slices.trace(slices=slices), sum_grid(m, width), args=[parts, d, *scalars], device=watched)
+    return watched
+
+
+def _slices(change: Change | None = None) -> Watched:
+    """Run the first launch of a Blackwell GEMM in slices of K, whose threads store partial sums."""
+    watched = _watched_device("b200", change, 4)
+    a, b = (np.ones((rows, 3200), ml_dtypes.bfloat16) for rows in (60, 768))
+    level = sm100.TILINGS["swapped 128x64 pair, 2 slices"]
+    _watch_launch(ww.launches(matmul, a, b.T, device=watched.device, level=level), 0, watched)
     return watched
 
 
@@ -415,6 +424,7 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "blackwell swapped": functools.partial(
         ladder_gemm, "b200", sm100.TILINGS["swapped 128x32"], (60, 768, 1600), 2, bias=BIAS
     ),
+    "blackwell slices": _slices,
     "scaled 1": functools.partial(scaled_gemm, "b200", sm100_scaled.LEVELS[1], "mxfp8", (128, 256, 384), 2),
     # The kernels of levels 2 and 3 on persistent clusters, for the loops over tiles to take several.
     "scaled 2": functools.partial(

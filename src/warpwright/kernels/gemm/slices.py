@@ -41,6 +41,7 @@ def add_slices(
     m: u32,
     n: u32,
     width: u32,
+    stride: u32,
     pitch: u32,
     columns: u32,
     bias: u64,
@@ -52,21 +53,23 @@ def add_slices(
     out: type[Scalar] = bf16,
     epilogue: Epilogue = PLAIN,
 ) -> None:
-    """D (m, n) = the sum of ``slices`` float32 matrices (m, width), added in order; a thread adds four columns.
+    """D (m, n) = the sum of ``slices`` float32 matrices, added in order; a thread adds four columns.
 
-    ``width`` is a multiple of 4. ``pitch`` is the number of elements between rows of D, which start at multiples of 16
-    bytes. The parameters from ``columns`` on are those of ``epilogue``.
+    The matrices have rows of ``width``, a multiple of 4, and begin ``stride`` elements apart. ``pitch`` is the number
+    of elements between rows of D, which start at multiples of 16 bytes. The parameters from ``columns`` on are those of
+    ``epilogue``.
 
     The grid may start before the grid that writes ``parts`` has ended. ``griddepcontrol.wait`` returns when all memory
     operations of that grid, TMA's included, are performed and visible to this grid (PTX ISA 9.1 section 9.7.13.13).
     Every thread waits before its first access, so no semaphore is needed. No two CTAs write the same element.
     """
     item = ctaid.x * SUM_THREADS + tid.x
-    row, col = item // (width // QUAD), item % (width // QUAD) * QUAD
+    row = item // (width // QUAD)
+    col = (item - row * (width // QUAD)) * QUAD
     word, target = PACKED.get(out), d.cast(out) + (row * pitch + col)
     griddepcontrol.wait()
     with If((row < m) & (col < n)):
-        sums = [ld(parts + (row * width + col + m * width * i), vec=QUAD) for i in range(slices)]
+        sums = [ld(parts + (row * width + col + stride * i), vec=QUAD) for i in range(slices)]
         total = sums[0]
         for more in sums[1:]:
             total = [x + y for x, y in zip(total, more, strict=True)]

@@ -247,7 +247,7 @@ def _prepare(
     for name, shape in chosen.scratch.items():
         values[name] = library.view(library.empty(shape, FLOAT32, d)) if on_gpu else np.empty(shape, FLOAT32)
         if not on_gpu:
-            steps = [_stage_sum(call, matrices, shape) for matrices in steps]
+            steps = [_stage_sum(call, matrices) for matrices in steps]
     call.stream = library.stream(a)() if on_gpu else 0
     for matrices in steps:
         call.steps.append((chosen, {**matrices, **values}))
@@ -315,12 +315,13 @@ def _stage_epilogue(call: binding.Call, args: epilogue.EpilogueArgs, d: View) ->
     return sums
 
 
-def _stage_sum(call: binding.Call, views: Matrices, parts: Shape) -> Matrices:
+def _stage_sum(call: binding.Call, views: Matrices) -> Matrices:
     """Returns ``views`` with another array of the host for D, whose rows begin at whole 16 bytes."""
     d = views["d"]
     assert isinstance(d, np.ndarray)
-    staged = np.empty(parts[1:], d.dtype)
-    call.finish.append(lambda: d.__setitem__(..., staged[:, : d.shape[1]]))
+    m, n = d.shape
+    staged = np.empty((m, round_up(n)), d.dtype)
+    call.finish.append(lambda: d.__setitem__(..., staged[:, :n]))
     return {**views, "d": staged}
 
 

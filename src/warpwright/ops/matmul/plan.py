@@ -175,7 +175,8 @@ def plan_tiling(
 ) -> Plan:
     """Returns the plan of ``config`` for ``arch``: one launch, or two if K is cut into slices."""
     (m, k), (n, _), size = extents(a, majors[0]), extents(b, majors[1]), a[2].itemsize
-    out = d if config.slices == 1 else parts_of(config.slices, d)
+    padding = config.area if config.direct else (1, 1)
+    out = d if config.slices == 1 else parts_of(config.slices, d, padding)
     batches = out[0][0] if len(out[0]) > MATRIX else 1
     problem = sm100.Problem(m, n, k, size, 1 if config.slices > 1 else batches, majors)
     grid = sm100.grid_of(config, problem, sms), 1, 1
@@ -200,9 +201,10 @@ def plan_tiling(
     return Plan(launches, config, scratch=scratch, l2_promotion=sm100.L2_PROMOTION)
 
 
-def parts_of(slices: int, d: Geometry) -> Geometry:
-    """Returns the layout of the partial sums of D."""
-    shape = slices, d[0][0], round_up(d[0][1])
+def parts_of(slices: int, d: Geometry, tile: tuple[int, int] = (1, 1)) -> Geometry:
+    """Returns the layout of the partial sums of D, whole tiles of ``tile``."""
+    height, width = (-(-extent // size) * size for extent, size in zip(d[0], tile, strict=True))
+    shape = slices, height, round_up(width)
     return shape, dense_strides(shape, FLOAT32.itemsize), FLOAT32
 
 
@@ -213,8 +215,8 @@ def add_launch(
     if slices == 1:
         return ()
     add = add_slices.trace(arch, slices=slices, out=types.of_dtype(d[2]), epilogue=epilogue)
-    width = parts[0][-1]
-    sizes = *d[0], width, Stride("d", 0)
+    _, height, width = parts[0]
+    sizes = *d[0], width, height * width, Stride("d", 0)
     grid = sum_grid(d[0][0], width), 1, 1
     return (Launch(add, grid, (SCRATCH, "d", *sizes, columns, *EPILOGUE), dependent=True),)
 

@@ -21,6 +21,7 @@ from warpwright.vgpu.program.memory_map import RANK_SHIFT, SHARED_WINDOW
 from warpwright.vgpu.program.operation import Op, box_count
 from warpwright.vgpu.program.program import Inst, registers_of, word_count
 from warpwright.vgpu.program.services import SERVICES
+from warpwright.vgpu.timing.emulation import FLOAT8, count_emulation
 
 if TYPE_CHECKING:
     from warpwright.vgpu.machine.state import ClusterState
@@ -105,13 +106,14 @@ class Mma:
 
 
 class WarpMma(NamedTuple):
-    """An mma.sync: flops, the names of the first registers of C and D, and the type of A, "" for 16-bit floats of
-    wmma."""
+    """An mma.sync: flops, the names of the first registers of C and D, the type of A, "" for 16-bit floats of wmma, and
+    the conversions and additions of a thread where tensor cores do not multiply this type."""
 
     flops: int
     c: str
     d: str
     type: str = ""
+    emulation: tuple[int, int] = (0, 0)
 
 
 @dataclass(slots=True)
@@ -138,6 +140,7 @@ class _Reader:
     def __init__(self, cluster: ClusterState, keys: NDArray[np.int64]) -> None:
         self.cluster = cluster
         self.insts = cluster.launch.insts
+        self.emulation = count_emulation(cluster.launch.kernel.program)
         self.widths = [word_count(inst) if inst.form.queued else 0 for inst in self.insts]
         self.stride = cluster.shared_stride
         self.keys = keys
@@ -390,8 +393,10 @@ def _warp_mma(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[st
     m, n, k = extents_of(inst["shape"])
     d, c = (next(iter(registers_of(inst.operand(name))), None) for name in ("d", "c"))
     type = "e2m1x2" if any(inst.has(f"kind::{kind}") for kind in PACKED_KINDS) else inst["atype"]
-    scaled = inst.has("block_scale") and type in ("e4m3", "e5m2")
-    what = WarpMma(2 * m * n * k, c.name if c else "", d.name if d else "", "mxf8" if scaled else type)
+    scaled = inst.has("block_scale") and type in FLOAT8
+    rate = "mxf8" if scaled else type
+    emulation = reader.emulation.get(inst.index, (0, 0))
+    what = WarpMma(2 * m * n * k, c.name if c else "", d.name if d else "", rate, emulation)
     return {"kind": "warp_mma", "what": what}
 
 

@@ -109,7 +109,9 @@ def test_a_batch_is_one_launch(config: Tiling, shared: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["swapped 128x16, 3 slices", "128x128, 4 slices"])
+@pytest.mark.parametrize(
+    "name", ["swapped 128x16, 3 slices", "swapped 128x256 pair, 4 slices", "128x128 pair, 2 slices"]
+)
 def test_slices_of_k_are_added_by_a_second_launch(name: str) -> None:
     a, b, bias = normal(13, 1100), normal(1100, 140), normal(140)
     expect(multiply(TILINGS[name], a, b, bias=bias, activation="silu"), a, b, 1.0, bias, "silu")
@@ -137,7 +139,9 @@ def test_one_page_is_the_kernel_of_one_cta_and_of_pairs(name: str, group: int) -
     [
         (Problem(8192, 8192, 8192), False, 2),
         (Problem(16, 8192, 8192), True, 1),
-        (Problem(64, 7168, 4096), True, 1),
+        (Problem(64, 7168, 4096), True, 2),
+        (Problem(128, 4096, 4096), True, 2),
+        (Problem(256, 4096, 4096), False, 2),
         (Problem(16, 8192, 8192, majors=("mn", "k")), True, 1),
     ],
 )
@@ -145,6 +149,12 @@ def test_the_chooser(problem: Problem, swapped: bool, ctas: int) -> None:
     config = choose(problem, sms=148)
     assert (config.swapped, config.ctas) == (swapped, ctas)
     assert config in dict(candidates(problem, sms=148)).values()
+
+
+def test_few_rows_are_cut_into_slices_of_k_until_all_sms_work() -> None:
+    for m in (16, 64, 128, 256):
+        config, problem = choose(Problem(m, 4096, 4096), sms=148), Problem(m, 4096, 4096)
+        assert config.slices > 1 and 120 <= grid_of(config, problem, 148) <= 148
 
 
 def test_a_board_whose_problems_were_measured_takes_these() -> None:

@@ -212,5 +212,5 @@ def test_float32_output_stores_four_columns_at_a_time() -> None:
 def test_every_line_of_the_kernel_is_in_its_source() -> None:
     text = traced(IMPROVED[3]).ptx
     files = {match[1]: match[2] for match in re.finditer(r'\.file (\d) ".*kernels/(?:gemm/sm100/)?(\w+)\.py"', text)}
-    assert sorted(files.values()) == ["ladder", "steps", "tiles"]
+    assert sorted(files.values()) == ["ladder", "setup", "steps", "tiles"]
     assert {match[1] for match in re.finditer(r"\.loc (\d+) ", text)} == set(files)

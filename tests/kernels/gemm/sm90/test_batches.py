@@ -125,7 +125,9 @@ def test_slices_are_added_in_order(m: int, n: int, slices: int, out: Any) -> Non
     parts = normal(12, slices, m, width, dtype=np.float32) * np.float32(1e3)
     d = np.full((m, width + 8), np.nan, out)
     kernel = add_slices.trace(slices=slices, out=of_dtype(np.dtype(out)))
-    launch(kernel, sum_grid(m, width), args=[parts, d, m, n, width, width + 8, 0, 0, 0, 0, 1.0], device="h200")
+    launch(
+        kernel, sum_grid(m, width), args=[parts, d, m, n, width, m * width, width + 8, 0, 0, 0, 0, 1.0], device="h200"
+    )
     total = parts[0].copy()
     for part in parts[1:]:
         total += part

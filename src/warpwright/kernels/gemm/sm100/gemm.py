@@ -15,15 +15,15 @@ from typing import Any
 
 from warpwright.kernels.gemm.epilogue import GROUP, PLAIN, Epilogue, factor, load_bias
 from warpwright.kernels.gemm.sm90.kernel import Matrix, k_blocks, split_batch
+from warpwright.kernels.gemm.sm100.setup import init_alloc_sync_early, sync_dealloc_early
 from warpwright.kernels.gemm.sm100.steps import (
     BOTH,
-    init_alloc_sync,
     load_operand,
     multiply_block,
     rasterize,
     store_columns,
     store_fragments,
-    sync_dealloc,
+    store_sums,
 )
 from warpwright.kernels.gemm.sm100.tilings import LANES, TILINGS, WARPS, Tiling
 from warpwright.kernels.tiles import PACKED, atom
@@ -84,7 +84,8 @@ def gemm(
 
     ``a`` and ``b`` are the operands in the order of the mma: B and A if ``config.swapped``, and so ``tiles_m``,
     ``tiles_n``, ``majors`` and the element types. ``batched`` names the operands, of "abd", that have a matrix for each
-    of ``batches``. The parameters from ``columns`` on are those of ``epilogue``.
+    of ``batches``. The parameters from ``columns`` on are those of ``epilogue``. If ``config.direct``, ``d`` is the
+    address of the partial sums.
 
     role      warps  moves                                         waits for            signals
     load      0      A, B: global -> ring `ab`                     ab.empty             ab.full (leader)
@@ -97,9 +98,12 @@ def gemm(
     ab = Ring(config.stages, full=1, empty=1, name="ab", a=a_tile, b=b_tile)
     sums = tmem.tile(f32, (LANES, tile_n), cta_group=ctas)
     acc = Ring(config.accumulators * waves, full=1, empty=ctas * WARPS, name="acc", d=sums)
-    box = (tile_n, 32) if config.swapped else (2 * 32, 128 // out.nbytes)
-    blocks = smem.tile(out, (WARPS * box[0], box[1]), swizzle=0 if config.swapped else 128)
-    init_alloc_sync(ab, acc, maps=(a, b, d), ctas=ctas)
+    box = (config.block_rows, 32) if config.swapped else (2 * 32, 128 // out.nbytes)
+    maps = (a, b) if config.direct else (a, b, d)
+    blocks: Any = (
+        None if config.direct else smem.tile(out, (WARPS * box[0], box[1]), swizzle=0 if config.swapped else 128)
+    )
+    init_alloc_sync_early(ab, acc, maps=maps, ctas=ctas)
     half: Any = cluster_ctaid.x if ctas > 1 else 0
     both = BOTH if ctas > 1 else None
 
@@ -127,6 +131,7 @@ def gemm(
 
     @role(warp=1, elect=True, when=half == 0)
     def mma() -> None:
+        tmem.open()
         last, first, tiles = ab.consumer(), ab.consumer(), acc.producer()  # of a tile's last wave, of its first
         lead = min(config.stagger, ab.stages)
 
@@ -173,11 +178,14 @@ def gemm(
 
     @role(warps=range(WARPS, 2 * WARPS))
     def store() -> None:
+        tmem.open()
         tiles, one = acc.consumer(), elect_one()
         shifts: Any = None
         relu = epilogue.activation == "relu" and out in PACKED and not config.swapped  # by the rounding to 16 bits
         before = replace(epilogue, activation="") if relu else epilogue
         store_tile: Any = store_columns if config.swapped else partial(store_fragments, relu=relu)
+        if config.direct:
+            store_tile = partial(store_sums, height=tiles_n * tile_n, width=tiles_m * (ctas * tile_m))
         scale = factor(alpha, scale_a, scale_b) if epilogue.scaled else None
 
         def finish(sums: list[Any], left: int) -> list[Any]:
@@ -203,6 +211,9 @@ def gemm(
                         warp.sync()
                         with If(one):
                             (result.empty.at(0) if ctas > 1 else result.empty).arrive()
-        tma.wait_group(0, read=True)
 
-    sync_dealloc(ctas)
+    sync_dealloc_early(ctas)
+
+    @role(warps=range(WARPS, 2 * WARPS), when=not config.direct)
+    def drain() -> None:
+        tma.wait_group(0, read=True)

@@ -14,18 +14,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from warpwright.kernels.gemm.sm100.configs import LANES, LEVELS, PAIR, WARPS, Config
+from warpwright.kernels.gemm.sm100.setup import init_alloc_sync, sync_dealloc
 from warpwright.kernels.gemm.sm100.steps import (
     BOTH,
     WORK_STAGES,
     cluster_masks,
-    init_alloc_sync,
     launched_clusters,
     load_part,
     multiply,
     rasterize,
     schedule_clusters,
     store_boxes,
-    sync_dealloc,
     throttle,
 )
 from warpwright.kernels.tiles import shift_mask

@@ -17,15 +17,14 @@ from typing import Any
 from warpwright.kernels.gemm.sm100.configs import LEVELS, PAIR, Config
 from warpwright.kernels.gemm.sm100.gemm import gemm
 from warpwright.kernels.gemm.sm100.kernel import gemm_roles
+from warpwright.kernels.gemm.sm100.setup import init_alloc_sync, sync_dealloc
 from warpwright.kernels.gemm.sm100.steps import (
     BOTH,
     LEADER,
-    init_alloc_sync,
     multiply,
     rasterize,
     store,
     store_rows,
-    sync_dealloc,
 )
 from warpwright.kernels.gemm.sm100.tilings import Tiling
 from warpwright.lang import (
@@ -257,7 +256,8 @@ def kernel_of(config: Config | Tiling) -> Kernel:
     """Returns the kernel of ``config``; configure ``dtype`` (bf16, f16), ``out`` (bf16, f16, f32; None: ``dtype``), and
     for a `Tiling` ``majors``, ``b_dtype``, ``batched`` and ``epilogue``."""
     shape = kernel("sm_100a", cluster=config.cluster, threads=config.threads)
-    return shape(KERNELS[config.kernel].function).configure(config=config)
+    found = shape(KERNELS[config.kernel].function).configure(config=config)
+    return found.with_params(d=Global[f32]) if isinstance(config, Tiling) and config.direct else found
 
 
 def storage(stages: int, dtype: type[Scalar], full: int) -> tuple[Ring, tmem.TmemTile, mbarrier]:

@@ -1,4 +1,4 @@
-"""The steps of the Blackwell GEMMs: set-up, rasterization, loads, multiplication, stores, cluster launch control."""
+"""The steps of the Blackwell GEMMs: rasterization, loads, multiplication, stores, cluster launch control."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ from warpwright.lang import (
     loop,
     mbarrier,
     min,
-    role,
     st,
     tcgen05,
     tid,
@@ -61,7 +60,6 @@ __all__ = [
     "UMMA_K",
     "WORK_STAGES",
     "cluster_masks",
-    "init_alloc_sync",
     "launched_clusters",
     "load_operand",
     "load_part",
@@ -74,7 +72,7 @@ __all__ = [
     "store_columns",
     "store_fragments",
     "store_rows",
-    "sync_dealloc",
+    "store_sums",
     "throttle",
 ]
 
@@ -87,58 +85,6 @@ LOADED_COLUMNS = 32
 PUBLISHED_COLUMNS = 4  # of a load of levels 1 to 5
 STORE_BARRIER = 1
 WORK_STAGES = 2  # responses of cluster launch control on their way
-
-
-def init_alloc_sync(
-    *barriers: Ring | mbarrier, maps: tuple[tma.Map[Scalar], ...] = (), published: bool = False, ctas: int = PAIR
-) -> None:
-    """Initialise the mbarriers, synchronise the cluster of ``ctas``, allocate tensor memory, synchronise again.
-
-    ``published``: as levels 1 to 5 of the write-ups do. They allocate while the mbarriers are initialised, without the
-    first cluster barrier, and never relinquish the permit to allocate, so no other CTA of the SM allocates before this
-    one exits.
-    """
-
-    @role(warp=0, elect=True)
-    def init() -> None:
-        for each in barriers:
-            each.init()
-        fence.mbarrier_init()
-        for map in maps:
-            tma.prefetch_map(map)
-
-    if not published and ctas > 1:
-        cluster.sync()  # the pair allocates together: the peer has started
-
-    @role(warp=2)
-    def alloc() -> None:
-        tmem.alloc()
-        if not published:
-            tcgen05.relinquish_alloc_permit(cta_group=ctas)
-
-    tcgen05.fence_before_thread_sync()
-    sync_ctas(ctas)
-    tcgen05.fence_after_thread_sync()
-    tmem.open()
-
-
-def sync_ctas(ctas: int) -> None:
-    """``cluster.sync()`` of a pair, ``bar.sync()`` of a CTA alone."""
-    if ctas > 1:
-        cluster.sync()
-    else:
-        bar.sync()
-
-
-def sync_dealloc(ctas: int = PAIR) -> None:
-    """Synchronise the CTAs that multiply together, so that both have read tensor memory and no arrival is in flight;
-    deallocate."""
-    tcgen05.fence_before_thread_sync()
-    sync_ctas(ctas)
-
-    @role(warp=2)
-    def free() -> None:
-        tmem.dealloc()
 
 
 def rasterize(number: Expr, across: Expr, down: Expr, group: int) -> tuple[Expr, Expr]:
@@ -412,27 +358,63 @@ def store_columns(
     col: Expr,
     finish: Finish,
 ) -> Iterator[str]:
-    """Tensor memory that has Dᵀ to D: a thread has a column of D, a warp stores 32 columns by one TMA store.
+    """Tensor memory that has Dᵀ to D: a thread has a column of D, a warp stores boxes of 32 columns and up to 32 rows.
 
-    Yields "read" once all of ``acc`` is in registers.
+    A warp's blocks are used in turn: one is written while TMA reads another. Yields "read" once all of ``acc`` is in
+    registers.
     """
-    own, stores, height = tid.x % LANES // WARP_SIZE, elect_one(), blocks.shape[0] // WARPS
-    block = part(blocks, own, height, "k")
-    with If(stores):  # TMA has read this block's last contents
-        tma.wait_group(0, read=True)
-    warp.sync()
-    for first in range(0, height, LOADED_COLUMNS):
-        chosen = slice(first, builtins.min(first + LOADED_COLUMNS, height))
-        words = tcgen05.ld(acc[:, chosen])
+    own, stores, height = tid.x % LANES // WARP_SIZE, elect_one(), builtins.min(acc.shape[1], LOADED_COLUMNS)
+    stages, lefts = blocks.shape[0] // (WARPS * height), range(0, acc.shape[1], height)
+    newer = stages - 1 if len(lefts) % stages == 0 else 0
+    for number, first in enumerate(lefts):
+        block = part(blocks, own * stages + number % stages, height, "k")
+        with If(stores):  # TMA has read this block's last contents
+            tma.wait_group(newer, read=True)
+        warp.sync()
+        words = tcgen05.ld(acc[:, first : first + height])
         tcgen05.wait_ld()
+        if first == lefts[-1]:
+            yield "read"
         for i, word in enumerate(finish(words, first)):
-            st(block.at(first + i, warp.lane), cvt(word, block.dtype) if block.dtype in PACKED else word)
-    yield "read"
-    fence.proxy_async()
-    warp.sync()
-    with If(stores):
-        tma.store(d[(*matrix, col, row + own * WARP_SIZE)], block)
-        tma.commit_group()
+            st(block.at(i, warp.lane), cvt(word, block.dtype) if block.dtype in PACKED else word)
+        fence.proxy_async()
+        warp.sync()
+        with If(stores):
+            tma.store(d[(*matrix, col + first, row + own * WARP_SIZE)], block)
+            tma.commit_group()
+
+
+def store_sums(
+    acc: tmem.TmemTile,
+    parts: Global[Scalar],
+    _: Tile,
+    matrix: tuple[Expr, ...],
+    row: Expr,
+    col: Expr,
+    finish: Finish,
+    *,
+    height: Expr,
+    width: Expr,
+) -> Iterator[str]:
+    """Tensor memory that has Dᵀ to partial sums, by stores of threads: a warp stores 32 columns of a row of D at once.
+
+    Two cycles for such a line of 128 bytes are half of what a TMA store takes. The partial sums of a slice are
+    (``height``, ``width``), whole tiles, so no store is outside. Yields "read" once all of ``acc`` is in registers.
+    """
+    (number,) = matrix
+    place = parts + ((number * height + col) * width + row + tid.x % LANES)
+    loads = builtins.min(acc.shape[1], LOADED_COLUMNS)
+    loaded = tcgen05.ld(acc[:, :loads])
+    for after in range(loads, acc.shape[1] + 1, loads):
+        tcgen05.wait_ld()
+        words = loaded
+        if after < acc.shape[1]:  # in flight while these are stored
+            loaded = tcgen05.ld(acc[:, after : after + loads])
+        else:
+            yield "read"
+        for word in words:
+            st(place, word)
+            place += width
 
 
 def sync_store_warps(rows: int) -> None:

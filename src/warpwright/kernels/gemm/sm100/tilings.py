@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import hypot, log2
+from math import log2
 from typing import NamedTuple
 
 from warpwright.kernels.gemm.sm90.plan import NEAR, Known
@@ -14,17 +14,23 @@ __all__ = ["L2_PROMOTION", "TILINGS", "Problem", "Tiling", "candidates", "choose
 LANES = 128  # of tensor memory: rows of A in one CTA's mma
 WARPS = 4  # of the epilogue
 BLOCKS = 2  # of the epilogue in each warp
+SWAPPED_MOST = 512  # rows of A for which threads store partial sums of Dᵀ
+SWAPPED_ROWS = 32  # of D in a block, if swapped
 ROW_BYTES = 128
 CONTROL_BYTES = 1024  # mbarriers, and room to align the stages
 SUM_BYTES = 4
 L2_PROMOTION = 256
-# Of the estimate, by the constants of `targets.clocks`: cycles of an mma at least; bytes a cycle from L2 to an SM, and
-# of shared memory; cycles of the epilogue for an element
-MMA_LEAST, SM_BYTES, SMEM_BYTES, STORE = 44.0, 60.0, 128.0, 0.06
+# Of the estimate, by the constants of `targets.clocks`: cycles of an mma at least; bytes a cycle from L2 to an SM, of
+# shared memory, and of the stores of an SM by TMA and by threads
+MMA_LEAST, SM_BYTES, SMEM_BYTES, STORE_BYTES, DIRECT_BYTES = 44.0, 60.0, 128.0, 32.0, 62.0
 MHZ, HBM_BYTES = 1850.0, 6.5e6  # a microsecond
 COMMON = 1.3  # device memory reads what several SMs need at once this much slower
 DIRTY = 5.7e7  # bytes of L2 that are written back when other data is read
-SUM_US, SUM_BYTES_US = 2.5, 3.0e6  # of the second launch of slices of K: its start, its bytes a microsecond
+OVERLAP = 4.0  # norm of the times of an SM and of device memory, which run at once
+PAIR_US = 0.2  # cluster barriers
+# Of the second launch of slices of K, as predicted: its start, elements of D a microsecond, and bytes of partial sums a
+# microsecond if L2 does not keep them
+SUM_US, SUM_ELEMENTS_US, SUM_BYTES_US = 0.65, 1.4e6, 4.8e6
 PANEL = 128
 
 
@@ -78,15 +84,26 @@ class Tiling:
         return (self.tile[0] + self.tile[1] // self.ctas) * ROW_BYTES * self.depth
 
     @property
+    def direct(self) -> bool:
+        """Whether threads store D: partial sums of slices, of which a warp stores whole lines."""
+        return self.swapped and self.slices > 1
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of D in the epilogue's blocks of a warp, if swapped: two blocks of 32 rows, or all of a smaller tile."""
+        return min(self.tile[1], BLOCKS * SWAPPED_ROWS)
+
+    @property
     def smem_bytes(self) -> int:
         """Dynamic shared memory of one CTA at most, bytes: mbarriers and bias, stages, blocks of the epilogue."""
-        blocks = LANES * (self.tile[1] * SUM_BYTES if self.swapped else BLOCKS * ROW_BYTES)
+        blocks = LANES * (self.block_rows * SUM_BYTES if self.swapped else BLOCKS * ROW_BYTES)
         return CONTROL_BYTES + self.stages * self.stage_bytes + blocks
 
 
 _PAIR = Tiling((128, 256), stages=6, accumulators=2, stagger=0)
 _ALONE = Tiling((128, 128), ctas=1, depth=2, stages=3, accumulators=2, stagger=0)
 _SWAPPED = replace(_ALONE, swapped=True)
+_SWAPPED_PAIR = replace(_PAIR, tile=(128, 128), stages=8, swapped=True)
 
 TILINGS = {
     "256x256 pair": Tiling(),
@@ -100,12 +117,15 @@ TILINGS = {
     "swapped 128x16": replace(_SWAPPED, tile=(128, 16), stages=5),
     "swapped 128x32": replace(_SWAPPED, tile=(128, 32), stages=5),
     "swapped 128x64": replace(_SWAPPED, tile=(128, 64), stages=4),
-    "swapped 128x128": replace(_SWAPPED, tile=(128, 128), stages=2),
+    "swapped 128x128": _SWAPPED,
+    "swapped 128x64 pair": replace(_SWAPPED_PAIR, tile=(128, 64), stages=9),
+    "swapped 128x128 pair": _SWAPPED_PAIR,
+    "swapped 128x256 pair": replace(_SWAPPED_PAIR, tile=(128, 256), stages=6),
 }
 TILINGS |= {
     f"{name}, {count} slices": replace(each, slices=count)
     for name, each in TILINGS.items()
-    if each.ctas == 1 and each.tile[1] <= LANES
+    if each.waves == 1 and (each.ctas > 1 or each.tile[1] <= LANES)
     for count in (2, 3, 4, 6, 8, 16, 32)
 }
 
@@ -149,7 +169,8 @@ def candidates(problem: Problem, *, sms: int, slices: bool = True) -> Iterator[t
     for name, config in TILINGS.items():
         down, across = clusters_of(config, problem)
         few = config.slices == 1 or (slices and problem.batches == 1 and down * across * config.slices <= 2 * sms)
-        if few and fits(config, problem) and (not config.swapped or problem.m <= LANES):
+        swappable = problem.m <= (SWAPPED_MOST if config.direct else LANES)
+        if few and fits(config, problem) and (swappable or not config.swapped):
             yield name, config
 
 
@@ -171,21 +192,26 @@ def choose(problem: Problem, *, sms: int, slices: bool = True, tuned: Sequence[K
 
 
 def estimate_us(config: Tiling, problem: Problem, *, sms: int) -> float:
-    """Returns the microseconds of a problem on a device of ``sms`` SMs."""
+    """Returns the microseconds of a problem on a device of ``sms`` SMs: two thirds of those with operands in
+    device memory and one third of those with operands in L2, as of a launch in a loop."""
     down, across = clusters_of(config, problem)
-    parts = problem.batches * config.slices
-    clusters = down * across * parts
-    rounds = -(-clusters // max(1, sms // config.ctas))
+    rounds = -(-down * across * problem.batches * config.slices // max(1, sms // config.ctas))
     blocks = -(-problem.k * problem.size // (PANEL * config.slices))
     rows, columns = config.tile
     multiplied = 4 * config.waves * max(MMA_LEAST, columns / 2)
     moved = config.stage_bytes / config.depth + (rows + config.waves * columns / config.ctas) * PANEL
     sent = (rows + columns / config.ctas) * PANEL / SM_BYTES
-    once = rows * columns * STORE
+    stored = rows * columns * (SUM_BYTES if config.slices > 1 else problem.size)
+    once = stored / (DIRECT_BYTES if config.direct else STORE_BYTES)
     cycles = rounds * blocks * max(multiplied, sent, moved / SMEM_BYTES) + once * (
         rounds if config.accumulators == 1 == config.waves else 1
     )
     often = problem.m * (COMMON if across > 1 else 1.0) + problem.n * (COMMON if down > 1 else 1.0)
     read = often * problem.k * problem.size * problem.batches
-    added = SUM_US + parts * problem.m * problem.n * SUM_BYTES / SUM_BYTES_US if config.slices > 1 else 0.0
-    return hypot(cycles / MHZ, (read + min(read, DIRTY)) / HBM_BYTES) + added
+    busy = cycles / MHZ + PAIR_US * (config.ctas > 1)
+    warm = busy if config.slices == 1 else busy + SUM_US + problem.m * problem.n / SUM_ELEMENTS_US
+    parts = config.slices * problem.m * problem.n * SUM_BYTES if config.slices > 1 else 0
+    memory = (read + min(read, DIRTY)) / HBM_BYTES
+    read_us = float((busy**OVERLAP + memory**OVERLAP) ** (1 / OVERLAP))
+    cold = warm - busy + read_us + parts / SUM_BYTES_US
+    return (2 * cold + warm) / 3

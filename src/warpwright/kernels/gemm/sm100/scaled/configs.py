@@ -11,7 +11,7 @@ from math import gcd
 from warpwright.errors import UsageError
 from warpwright.kernels.gemm.formats import Format
 from warpwright.kernels.gemm.sm100.configs import CONTROL_BYTES, LANES
-from warpwright.kernels.gemm.sm100.tilings import MMA_LEAST, STORE
+from warpwright.kernels.gemm.sm100.tilings import MMA_LEAST, STORE_BYTES
 from warpwright.targets import arch
 
 __all__ = ["LEVELS", "TILINGS", "Config", "choose", "config_of", "grid_of"]
@@ -19,6 +19,7 @@ __all__ = ["LEVELS", "TILINGS", "Config", "choose", "config_of", "grid_of"]
 ROW_BYTES = 128  # of K in a stage
 SCALE_BYTES = 512  # of a tile of scale factors
 STAGE_ALIGNMENT = 1024
+OUT_BYTES = 2  # of an element of D
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,6 @@ def choose(m: int, n: int, k_bytes: int, format: Format, sms: int) -> Config:
         rounds = -(-down * across // max(1, sms // config.ctas))
         (rows, columns), blocks = config.tile, -(-k_bytes // ROW_BYTES)
         shared = 2 * config.stage_bytes(format) / ROW_BYTES  # written by TMA, read by MMAs and copies
-        return rounds * blocks * max(4 * max(MMA_LEAST, columns / 2), shared) + rows * columns * STORE
+        return rounds * blocks * max(4 * max(MMA_LEAST, columns / 2), shared) + rows * columns * OUT_BYTES / STORE_BYTES
 
     return min(TILINGS.values(), key=cycles)

@@ -18,14 +18,13 @@ from warpwright.kernels.gemm.sm100.configs import LANES, WARPS
 from warpwright.kernels.gemm.sm100.scaled.configs import LEVELS, Config
 from warpwright.kernels.gemm.sm100.scaled.quantizing import output_blocks, store_output
 from warpwright.kernels.gemm.sm100.scaled.steps import claim_factors, load_stage, multiply_scaled, operand_ring
+from warpwright.kernels.gemm.sm100.setup import init_alloc_sync, sync_dealloc
 from warpwright.kernels.gemm.sm100.steps import (
     BOTH,
     WORK_STAGES,
-    init_alloc_sync,
     launched_clusters,
     rasterize,
     schedule_clusters,
-    sync_dealloc,
 )
 from warpwright.lang import (
     Expr,

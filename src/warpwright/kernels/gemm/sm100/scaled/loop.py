@@ -12,7 +12,7 @@ from warpwright.kernels.gemm.sm100.scaled.configs import LEVELS, Config
 from warpwright.kernels.gemm.sm100.scaled.kernel import scaled_gemm
 from warpwright.kernels.gemm.sm100.scaled.quantizing import output_blocks, store_output
 from warpwright.kernels.gemm.sm100.scaled.steps import claim_factors, load_stage, multiply_scaled, operand_ring
-from warpwright.kernels.gemm.sm100.steps import init_alloc_sync, sync_dealloc
+from warpwright.kernels.gemm.sm100.setup import init_alloc_sync, sync_dealloc
 from warpwright.lang import (
     If,
     Kernel,
