@@ -30,7 +30,7 @@ from warpwright.vgpu.checks.rules import RULES
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "warpwright"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
-LONG_PAGES = ("attention.md", "errata.md", "guide.md", "kernels.md", "11-your-kernel.md")
+LONG_PAGES = ("attention.md", "errata.md", "guide.md", "kernels.md", "11-your-kernel.md", "12-several-gpus.md")
 LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs" / "log").glob("*.md"))]
 ELSEWHERE = (
     "make ",

@@ -193,4 +193,19 @@ LESSONS = (
         ),
         block="saxpy = ww.load_ptx",
     ),
+    Lesson(
+        "12 Several GPUs",
+        "examples/10_all_gather_gemm.py",
+        "gather_gemm",
+        (
+            edit("sends before it loads", "clean", "beside: bool = True", "beside: bool = False"),
+            edit("flags in scope gpu", "peer-race", 'scope: str = "sys"', 'scope: str = "gpu"'),
+            edit("without the wait for the flag", "peer-race",
+                 "Break(when=ld(flag, sem=\"acquire\", scope=scope) == 1)",
+                 "Break(when=ld(flag, sem=\"acquire\", scope=scope) < 2)"),
+            edit("a flag before the stores have arrived", "peer-race",
+                 "            tma.wait_group(0)  # the stores have arrived, and have read the tile\n",
+                 "            tma.wait_group(0, read=True)\n"),
+        ),
+    ),
 )  # fmt: skip

@@ -15,7 +15,7 @@ COUNT = torch.cuda.device_count()
 
 @pytest.mark.skipif(COUNT < 2, reason=f"needs two GPUs that NVLink joins; this machine has {COUNT}")
 @pytest.mark.parametrize("ranks", sorted({2, COUNT}))
-@pytest.mark.parametrize("checks", ["distributed_ranks.py", "context_ranks.py"])
+@pytest.mark.parametrize("checks", ["distributed_ranks.py", "context_ranks.py", "../../examples/10_all_gather_gemm.py"])
 def test_ranks(checks: str, ranks: int) -> None:
     program = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     path = Path(__file__).parent / checks

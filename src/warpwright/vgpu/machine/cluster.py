@@ -234,7 +234,7 @@ class Cluster(ClusterFabric):
         return spins.Loops(self.launch.kernel.program)
 
     @functools.cached_property
-    def _deciding(self) -> tuple[set[str], NDArray[np.intp]]:
+    def _deciding(self) -> tuple[frozenset[str], NDArray[np.intp]]:
         """Registers that decide branches, and where they are in the state of a warp."""
         kernel = self.launch.kernel
         names = spins.deciding(kernel.program)

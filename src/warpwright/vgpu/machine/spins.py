@@ -6,7 +6,8 @@ A register that only counts iterations, for a store after the loop, decides noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -20,7 +21,8 @@ Node = TypeVar("Node", int, str)
 _WRITES = ("write", "update")
 
 
-def deciding(program: Program) -> set[str]:
+@lru_cache(maxsize=8)
+def deciding(program: Program) -> frozenset[str]:
     """Returns the names of the registers, special ones too, that decide how some thread branches."""
     definitions: dict[str, list[Inst]] = {}
     for inst in program.insts:
@@ -33,7 +35,7 @@ def deciding(program: Program) -> set[str]:
         if name not in found:
             found.add(name)
             todo += [used for inst in definitions.get(name, ()) for used in mentions(inst)[0]]
-    return found
+    return frozenset(found)
 
 
 class Loops:
@@ -80,7 +82,7 @@ def _used(inst: Inst) -> Iterable[str]:
     return mentions(inst)[0] if acts else []
 
 
-def columns(slots: dict[str, int], registers: dict[str, Register], names: set[str]) -> NDArray[np.intp]:
+def columns(slots: dict[str, int], registers: dict[str, Register], names: Set[str]) -> NDArray[np.intp]:
     """Returns the bytes of a warp's state that contain some registers: four a bit, a word for a predicate."""
     slices = sorted((slots[name], 4 * registers[name].bits) for name in names & slots.keys() & registers.keys())
     return np.array([byte for start, nbytes in slices for byte in range(start, start + nbytes)], np.intp)

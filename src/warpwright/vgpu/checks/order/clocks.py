@@ -44,6 +44,16 @@ class Snapshot(NamedTuple):
             found[mine] = self.own[inside[mine], columns[mine] - self.first]
         return found
 
+    def row(self, lane: int) -> NDArray[np.uint32]:
+        """Returns what a lane knew of all columns."""
+        inside = lane - self.first
+        found: NDArray[np.uint32] = self.rows[inside if len(self.rows) > 1 else 0]
+        if self.own is None:
+            return found
+        found = found.copy()
+        found[self.first : self.first + _WARP] = self.own[inside]
+        return found
+
 
 class Clocks:
     """``table[GENERIC, lane]`` is what a lane knows, ``table[SEEN, lane]`` what the async proxy sees through it: what

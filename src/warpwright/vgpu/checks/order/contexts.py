@@ -7,6 +7,7 @@ was over (a column of the clocks and a value); the context of the later access i
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -72,7 +73,7 @@ class Contexts:
         lanes = warps[:, None] * 32 + _LANE
         self.rows.append(rows)
         self.values.append(self.clocks.table[GENERIC, lanes, lanes].astype(np.int64))
-        seen = {warp: self.knows(warp) for warp in np.unique(warps).tolist()}
+        seen = {warp: self.knows(warp) for warp in dict.fromkeys(warps.tolist())}
         self.knowns.append(np.array([seen[warp] for warp in warps.tolist()], np.int64))
 
     def knows(self, warp: int) -> int:
@@ -154,6 +155,15 @@ class Contexts:
             if number >= 0:
                 found[chosen] = self.known[number].of(lanes[chosen], columns[chosen]) >= values[chosen]
         return found
+
+    def reached(self, points: Collection[Point], columns: Ints, values: Ints) -> Bools:
+        """Whether one of some moments knows that values of columns were reached."""
+        rows = [self.known[point.known].row(point.lane) for point in points if point.known >= 0]
+        most = np.zeros(max(map(len, rows), default=0) + 1, np.uint32)
+        for row in rows:
+            np.maximum(most[: len(row)], row, out=most[: len(row)])
+        found: Bools = most[np.minimum(columns, len(most) - 1)] >= values
+        return found & bool(rows)
 
 
 def _smallest(known: Snapshot) -> Snapshot:

@@ -88,23 +88,29 @@ class Order:
         else:
             found = np.zeros(len(known), np.bool_)
         rest = np.flatnonzero(~found) if self.seen else np.empty(0, np.int64)
-        for moment in np.unique(np.stack([known[rest], lanes[rest]], axis=1), axis=0).tolist():
-            here = rest[(known[rest] == moment[0]) & (lanes[rest] == moment[1])]
-            found[here] = self._covered(cluster, columns[here], values[here], Known(later, *moment))
+        for state, some in self._by_states(later, known[rest], lanes[rest]) if len(rest) else ():
+            here = rest[some]
+            found[here] = self._covered(cluster, columns[here], values[here], state)
         return found
 
-    def _covered(self, cluster: int, columns: Ints, values: Ints, moment: Known) -> Bools:
-        """Returns which accesses are covered by releases that have reached a moment."""
-        releases = [release for release in self._reach(moment) if release.cluster == cluster]
-        covered = np.zeros(len(columns), np.bool_)
-        for point in {point for release in releases for point in release.released.points}:
-            known, lanes = np.full(len(columns), point.known), np.full(len(columns), point.lane)
-            covered |= self.contexts[cluster].ordered(known, lanes, columns, values)
-        return covered
+    def _by_states(self, cluster: int, known: Ints, lanes: Ints) -> Iterator[tuple[_State, Ints]]:
+        """Yields each state of the moments of lanes with the knowledge of these numbers, and the places of these."""
+        moments, which = np.unique(known << 32 | lanes, return_inverse=True)
+        numbers: dict[_State, int] = {}
+        each = (Known(cluster, moment >> 32, moment & 0xFFFF_FFFF) for moment in moments.tolist())
+        number = np.array([numbers.setdefault(self._state(one), len(numbers)) for one in each], np.int64)[which]
+        order = np.argsort(number, kind="stable")
+        return zip(numbers, np.split(order, np.cumsum(np.bincount(number))[:-1]), strict=True)
 
-    def _reach(self, moment: Known) -> frozenset[_Release]:
-        """Returns the releases that happen before a moment."""
-        start = self._state(moment)
+    def _covered(self, cluster: int, columns: Ints, values: Ints, state: _State) -> Bools:
+        """Returns which accesses are covered by releases that have reached a state."""
+        releases = [release for release in self._reach(state) if release.cluster == cluster]
+        return self.contexts[cluster].reached(
+            {point for release in releases for point in release.released.points}, columns, values
+        )
+
+    def _reach(self, start: _State) -> frozenset[_Release]:
+        """Returns the releases that happen before the moments of a state."""
         if start not in self.reached:
             todo, states, found = [start], {start}, set[_Release]()
             while todo:
