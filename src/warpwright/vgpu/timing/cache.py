@@ -119,8 +119,9 @@ def _lines(
     """For each line the number of the first access to it; for each access the number of its line; for each line the
     number of different boxes in it."""
     _, firsts, which = np.unique(_stream_all("lines", waves, orders), return_index=True, return_inverse=True)
-    boxes = np.unique(np.stack([which, keys]), axis=1)[0].astype(np.intp)
-    return firsts, which, np.bincount(boxes, minlength=len(firsts))
+    different, box = np.unique(keys, return_inverse=True)
+    pairs = np.unique(which * len(different) + box)  # one number for a line and a box in it
+    return firsts, which, np.bincount(pairs // max(1, len(different)), minlength=len(firsts))
 
 
 def _fetches(
