@@ -69,7 +69,8 @@ class Capture(Tape):
         self.memory = np.array([is_memory(inst) for inst in insts], bool)
         self.stores = np.array([is_memory(inst) and inst.traits.access == "write" for inst in insts], bool)
         self.copies = np.array([inst.name in TRAFFIC for inst in insts], bool)
-        self.queued = np.array([inst.form.queued for inst in insts], bool)
+        mapped = [inst for inst in insts if inst.form.queued and "map" in inst.columns]
+        self.maps = {inst.index: _FIRST_WORD + inst.columns["map"].start for inst in mapped}
         self.weights = np.array([_key_weights(inst) for inst in insts], np.int64)
         used = np.array([min(word_count(inst), _WORDS) if inst.form.queued else 0 for inst in insts], np.int64)
         self.fixed = (self.weights == 0) & (np.arange(_WORDS) < used[:, None])
@@ -111,14 +112,13 @@ class Capture(Tape):
     def take(self, cluster: ClusterState, rows: Rows, records: Records) -> None:
         """Store rows and records, with the numbers of tensor maps in place of their addresses: a kernel may change a
         map later, and copies through equal maps at different addresses access the same data."""
-        records = records.copy()
-        for number in np.unique(records[:, 0]).tolist():
-            columns = cluster.launch.insts[number].columns
-            if "map" in columns:
-                own, place = records[:, 0] == number, _FIRST_WORD + columns["map"].start
-                for address in np.unique(records[own, place]).tolist():
-                    records[own & (records[:, place] == address), place] = cluster.launch.maps.number_at(address)
         super().take(cluster, rows, records)
+        for number, place in self.maps.items():
+            own = records[:, 0] == number
+            if own.any():
+                copied = self.parts[cluster.number][1][-1]
+                for address in np.unique(records[own, place]).tolist():
+                    copied[own & (records[:, place] == address), place] = cluster.launch.maps.number_at(address)
 
     def recorded(self, cluster: ClusterState, rows: Rows, records: NDArray[Any]) -> None:
         """Add a cluster to its kind."""
