@@ -73,7 +73,7 @@ class Capture(Tape):
         self.maps = {inst.index: _FIRST_WORD + inst.columns["map"].start for inst in mapped}
         self.weights = np.array([_key_weights(inst) for inst in insts], np.int64)
         used = np.array([min(word_count(inst), _WORDS) if inst.form.queued else 0 for inst in insts], np.int64)
-        self.fixed = (self.weights == 0) & (np.arange(_WORDS) < used[:, None])
+        self.fixed = ((self.weights == 0) & (np.arange(_WORDS) < used[:, None]))[:, : used.max(initial=0)]
         self.peers = Peers(launch) if launch.spec.gpus > 1 else None
         if self.left:
             chosen, self.left = self.left, []
@@ -123,18 +123,20 @@ class Capture(Tape):
     def recorded(self, cluster: ClusterState, rows: Rows, records: NDArray[Any]) -> None:
         """Add a cluster to its kind."""
         order = _by_warp(rows[:, 0] >> 32)
-        rows = rows[order]
+        rows = rows.take(order, axis=0)
         if self.peers is not None:
             kept, rows = self.peers.without_polls(rows)
             order = order[kept]
         warp = (records[:, 1] >> 32) * cluster.per_cta + (records[:, 1] >> 8 & 0xFFFFFF)
-        records = records[_by_warp(warp)]
+        records = records.take(_by_warp(warp), axis=0)
         numbers = rows[:, 0] & 0xFFFF_FFFF
         plain = numbers < NEED
         numbers = np.where(plain, numbers, 0)
         access = self.memory[numbers] & plain & (rows[:, 2] & SHARED == 0)
         stores = access & self.stores[numbers]
-        signature = _signature(rows, access, stores, np.where(self.fixed[records[:, 0]], records[:, 2:], 0))
+        fixed = self.fixed[records[:, 0]]
+        words = records[:, _FIRST_WORD : _FIRST_WORD + fixed.shape[1]] * fixed
+        signature = _signature(rows, access, stores, words)
         copies = self.copies[numbers] & plain
         counts = np.where(access, 1, np.where(copies, rows[:, 2], 0))
         keys, lines, outside = self._traffic_keys(cluster, rows, records, access, counts)
