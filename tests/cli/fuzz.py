@@ -67,7 +67,7 @@ GOOD = {
     "b": ["x.npy", "scale.ptx"],
 }
 ALWAYS = ("size", "levels", "steps", "output")  # their defaults take long, or they are required
-RARE = ("flow",)  # takes seconds
+RARE = ("flow", "bench attention")  # take seconds
 SCALARS = st.one_of(
     st.sampled_from([0, 1, 2, 32, -1, 10**20, 10**400, 0.5, True, float("nan"), float("inf")]),
     st.sampled_from(["", "scale.ptx", "copies.py:copy", "copies.py:none", "f32", "bf16", "pred", "x.npy", "normal"]),

@@ -32,7 +32,7 @@ class Rows(Tape):
         self.records = 0
 
     def launched(self, launch: Any) -> Sequence[int] | None:
-        self.insts = launch.insts
+        self.insts, self.memory = launch.insts, launch.memory
         return None
 
     def recorded(self, cluster: Any, rows: Any, records: Any) -> None:
@@ -244,6 +244,22 @@ def test_a_run_without_values_keeps_arrays_unchanged() -> None:
     assert out.tolist() == list(range(32))
     record_rows("st.global.u32 [%o], 7;", (out,))
     assert out.tolist() == [7] * 32
+
+
+@pytest.mark.parametrize(
+    ("body", "numerics", "copied"),
+    [
+        ("ld.global.u32 %r3, [%o];", "none", False),
+        ("ld.global.u32 %r3, [%o];", "exact", True),
+        ("st.global.u32 [%o], 7;", "none", True),
+        ("st.u32 [%o], 7;", "none", True),
+        ("red.global.add.u32 [%o], 7;", "none", True),
+    ],
+)
+def test_a_run_without_values_copies_the_arrays_only_if_lanes_write(body: str, numerics: str, copied: bool) -> None:
+    array = np.zeros(32, np.uint32)
+    memory = record_rows(body, (array,), numerics=numerics).memory
+    assert np.shares_memory(memory.view(memory.address(array)), array) is not copied
 
 
 def test_a_warp_that_initialises_an_mbarrier_sets_one_count() -> None:

@@ -13,6 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cache
 from math import ceil
+from typing import Any
 
 from warpwright.targets import Timing
 from warpwright.vgpu.program.program import Block, Inst, Program, mentions, registers_of, sources, targets
@@ -212,8 +213,8 @@ class _Schedule:
         return self.pending.get(name, self.loads.get(name, frozenset()))
 
 
-def elapsed(now: int, before: int) -> tuple[int, int, int]:
-    """Cycles, issue slots and special-function cycles between two stamps of a warp."""
+def elapsed(now: Any, before: Any) -> tuple[Any, Any, Any]:
+    """Cycles, issue slots and special-function cycles between two stamps of a warp: integers, or arrays of uint64."""
     difference, mask = (now - before) & (1 << 64) - 1, (1 << FIELD) - 1
     return difference & mask, difference >> FIELD & mask, difference >> 2 * FIELD
 

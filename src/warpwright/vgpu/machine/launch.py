@@ -172,6 +172,17 @@ class Launch:
         return self.numerics != "none"
 
     @property
+    def writes_global(self) -> bool:
+        """Whether lanes may write global memory, or engines data there."""
+        return self.computes or any(
+            inst.traits.effect == "edits-maps"
+            or (
+                inst.traits.access in ("write", "update") and not inst["space"].startswith(("shared", "local", "param"))
+            )
+            for inst in self.insts
+        )
+
+    @property
     def numbers(self) -> Sequence[int]:
         """The clusters to run, in order."""
         count, ranks = self.clusters_a_rank, self.spec.gpus
@@ -260,7 +271,7 @@ class Launch:
         arrays = [value for value in values if isinstance(value, np.ndarray)]
         self._check_room(arrays)
         if memory is None:
-            self.memory.upload(arrays)
+            self.memory.upload(arrays, copy=self.writes_global)
         else:
             self.memory.map_host(arrays, copy=self.listener is not None)
         blocks = [self.memory.reserve(self._block(args, rank)) for rank in range(self.spec.gpus)]

@@ -76,11 +76,15 @@ class GlobalMemory:
     def _advance(self, end: int) -> None:
         self._next = max(self._next, -(-(end + _GAP) // _ALIGN) * _ALIGN)
 
-    def upload(self, arrays: Iterable[NDArray[Any]]) -> None:
-        """Copy arrays in. Arrays that share memory share one allocation, so that each sees the others' writes."""
+    def upload(self, arrays: Iterable[NDArray[Any]], *, copy: bool = True) -> None:
+        """Copy arrays in; without ``copy`` the kernel, which only reads, works in the arrays' own memory. Arrays that
+        share memory share one allocation, so that each sees the others' writes."""
         for span in spans(arrays):
             self._spans.append((span, self._next))
-            self._allocate(self._next, span.high - span.low)[:] = np.asarray(span)
+            if copy:
+                self._allocate(self._next, span.high - span.low)[:] = np.asarray(span)
+            else:
+                self._add(self._next, np.asarray(span))
             self._advance(self._next + span.high - span.low)
 
     def map_host(self, arrays: Iterable[NDArray[Any]], *, copy: bool) -> None:

@@ -56,7 +56,7 @@ class Tape(Listener[Launch, ClusterState]):
         if error is None:
             nothing = np.empty((0, ROW_WORDS), np.int64), np.empty((0, cluster.records.shape[1]), np.uint64)
             self.recorded(
-                cluster, np.concatenate([nothing[0], *rows]), np.concatenate([nothing[1], *records]).astype(np.int64)
+                cluster, np.concatenate([nothing[0], *rows]), np.concatenate([nothing[1], *records]).view(np.int64)
             )
 
     def recorded(self, cluster: ClusterState, rows: Rows, records: NDArray[Any]) -> None:

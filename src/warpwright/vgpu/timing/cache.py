@@ -47,8 +47,8 @@ def look_up(waves: Sequence[Sequence[Visit]], homes: Sequence[Sequence[int]], ca
     """
     orders = [order_of(wave) for wave in waves]
     keys = _stream_all("keys", waves, orders)
-    boxes, fetched = _fetches(waves, orders, keys, capacity)
     _, read, same = np.unique(keys, return_index=True, return_inverse=True)
+    boxes, fetched = _fetches(waves, orders, same, capacity)
     reads = _stream_all("reads", waves, orders).astype(bool)
     found, start = [], 0
     for wave, places, order in zip(waves, homes, orders, strict=True):
@@ -60,8 +60,7 @@ def look_up(waves: Sequence[Sequence[Visit]], homes: Sequence[Sequence[int]], ca
         together = np.bincount(fetched[here][recent], minlength=len(keys))
         shares = np.where(recent, boxes[here] / np.maximum(together[fetched[here]], 1), 0.0)
         where = np.repeat(np.array(places), [len(visit.keys) for visit in wave])[order]
-        pairs = np.unique(np.stack([fetched[here][recent], where[recent]]), axis=1)[0]
-        apart = np.bincount(pairs, minlength=len(keys))
+        apart = _count_different(fetched[here][recent], where[recent], len(keys))
         common = np.where(apart[fetched[here]] > 1, shares, 0.0)
         found.append([Lookup(*rows) for rows in _split_by_cluster(wave, order, shares, common, recent, fresh)])
         start = here.stop
@@ -92,7 +91,7 @@ def _kept(
     all_waves = [*before, *waves]
     orders = [order_of(wave) for wave in all_waves]
     begin = sum(map(len, orders[: len(before)]))
-    _, fetched = _fetches(all_waves, orders, _stream_all("keys", all_waves, orders), capacity)
+    _, fetched = _fetches(all_waves, orders, _boxes(all_waves, orders), capacity)
     found, start = [], begin
     for wave, order in zip(waves, orders[len(before) :], strict=True):
         found.append(_split_by_cluster(wave, order, fetched[start : start + len(order)] < begin))
@@ -103,7 +102,7 @@ def _kept(
 def footprint(waves: Sequence[Sequence[Visit]]) -> int:
     """Returns the bytes of the different lines that the clusters of the waves access."""
     orders = [order_of(wave) for wave in waves]
-    firsts, _, boxes = _lines(waves, orders, _stream_all("keys", waves, orders))
+    firsts, _, boxes = _lines(waves, orders, _boxes(waves, orders))
     return int((_stream_all("nbytes", waves, orders)[firsts] * boxes).sum())
 
 
@@ -113,24 +112,34 @@ def order_of(wave: Sequence[Visit]) -> NDArray[np.intp]:
     return np.argsort(np.concatenate(progress), kind="stable") if wave else np.zeros(0, np.intp)
 
 
+def _boxes(waves: Sequence[Sequence[Visit]], orders: Sequence[NDArray[np.intp]]) -> NDArray[np.intp]:
+    """For each access the number of its box."""
+    return np.unique(_stream_all("keys", waves, orders), return_inverse=True)[1]
+
+
 def _lines(
-    waves: Sequence[Sequence[Visit]], orders: Sequence[NDArray[np.intp]], keys: NDArray[np.int64]
+    waves: Sequence[Sequence[Visit]], orders: Sequence[NDArray[np.intp]], boxes: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
     """For each line the number of the first access to it; for each access the number of its line; for each line the
     number of different boxes in it."""
     _, firsts, which = np.unique(_stream_all("lines", waves, orders), return_index=True, return_inverse=True)
-    boxes = np.unique(np.stack([which, keys]), axis=1)[0].astype(np.intp)
-    return firsts, which, np.bincount(boxes, minlength=len(firsts))
+    return firsts, which, _count_different(which, boxes, len(firsts))
+
+
+def _count_different(groups: NDArray[np.intp], values: NDArray[np.intp], count: int) -> NDArray[np.intp]:
+    """For each of ``count`` groups the number of different values in it; neither numbers nor values are negative."""
+    extent = int(values.max(initial=0)) + 1
+    return np.bincount(np.unique(groups * extent + values) // extent, minlength=count)
 
 
 def _fetches(
-    waves: Sequence[Sequence[Visit]], orders: Sequence[NDArray[np.intp]], keys: NDArray[np.int64], capacity: int
+    waves: Sequence[Sequence[Visit]], orders: Sequence[NDArray[np.intp]], boxes: NDArray[np.intp], capacity: int
 ) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
     """For each access the number of different boxes in its line, and the number of the access that fetched the line."""
-    firsts, which, boxes = _lines(waves, orders, keys)
-    nbytes = _stream_all("nbytes", waves, orders) * boxes[which]
+    firsts, which, counts = _lines(waves, orders, boxes)
+    nbytes = _stream_all("nbytes", waves, orders) * counts[which]
     fits = int(nbytes[firsts].sum()) <= capacity
-    return boxes[which], firsts[which] if fits else _least_recent(which.tolist(), nbytes.tolist(), capacity)
+    return counts[which], firsts[which] if fits else _least_recent(which.tolist(), nbytes.tolist(), capacity)
 
 
 def _stream_all(field: str, waves: Sequence[Sequence[Visit]], orders: Sequence[NDArray[np.intp]]) -> NDArray[np.int64]:

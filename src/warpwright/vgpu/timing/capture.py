@@ -69,10 +69,11 @@ class Capture(Tape):
         self.memory = np.array([is_memory(inst) for inst in insts], bool)
         self.stores = np.array([is_memory(inst) and inst.traits.access == "write" for inst in insts], bool)
         self.copies = np.array([inst.name in TRAFFIC for inst in insts], bool)
-        self.queued = np.array([inst.form.queued for inst in insts], bool)
+        mapped = [inst for inst in insts if inst.form.queued and "map" in inst.columns]
+        self.maps = {inst.index: _FIRST_WORD + inst.columns["map"].start for inst in mapped}
         self.weights = np.array([_key_weights(inst) for inst in insts], np.int64)
         used = np.array([min(word_count(inst), _WORDS) if inst.form.queued else 0 for inst in insts], np.int64)
-        self.fixed = (self.weights == 0) & (np.arange(_WORDS) < used[:, None])
+        self.fixed = ((self.weights == 0) & (np.arange(_WORDS) < used[:, None]))[:, : used.max(initial=0)]
         self.peers = Peers(launch) if launch.spec.gpus > 1 else None
         if self.left:
             chosen, self.left = self.left, []
@@ -111,30 +112,31 @@ class Capture(Tape):
     def take(self, cluster: ClusterState, rows: Rows, records: Records) -> None:
         """Store rows and records, with the numbers of tensor maps in place of their addresses: a kernel may change a
         map later, and copies through equal maps at different addresses access the same data."""
-        records = records.copy()
-        for number in np.unique(records[:, 0]).tolist():
-            columns = cluster.launch.insts[number].columns
-            if "map" in columns:
-                own, place = records[:, 0] == number, _FIRST_WORD + columns["map"].start
-                for address in np.unique(records[own, place]).tolist():
-                    records[own & (records[:, place] == address), place] = cluster.launch.maps.number_at(address)
         super().take(cluster, rows, records)
+        for number, place in self.maps.items():
+            own = records[:, 0] == number
+            if own.any():
+                copied = self.parts[cluster.number][1][-1]
+                for address in np.unique(records[own, place]).tolist():
+                    copied[own & (records[:, place] == address), place] = cluster.launch.maps.number_at(address)
 
     def recorded(self, cluster: ClusterState, rows: Rows, records: NDArray[Any]) -> None:
         """Add a cluster to its kind."""
-        order = np.argsort(rows[:, 0] >> 32, kind="stable")
-        rows = rows[order]
+        order = _by_warp(rows[:, 0] >> 32)
+        rows = rows.take(order, axis=0)
         if self.peers is not None:
             kept, rows = self.peers.without_polls(rows)
             order = order[kept]
         warp = (records[:, 1] >> 32) * cluster.per_cta + (records[:, 1] >> 8 & 0xFFFFFF)
-        records = records[np.argsort(warp, kind="stable")]
+        records = records.take(_by_warp(warp), axis=0)
         numbers = rows[:, 0] & 0xFFFF_FFFF
         plain = numbers < NEED
         numbers = np.where(plain, numbers, 0)
         access = self.memory[numbers] & plain & (rows[:, 2] & SHARED == 0)
         stores = access & self.stores[numbers]
-        signature = _signature(rows, access, stores, np.where(self.fixed[records[:, 0]], records[:, 2:], 0))
+        fixed = self.fixed[records[:, 0]]
+        words = records[:, _FIRST_WORD : _FIRST_WORD + fixed.shape[1]] * fixed
+        signature = _signature(rows, access, stores, words)
         copies = self.copies[numbers] & plain
         counts = np.where(access, 1, np.where(copies, rows[:, 2], 0))
         keys, lines, outside = self._traffic_keys(cluster, rows, records, access, counts)
@@ -189,6 +191,12 @@ class Capture(Tape):
         return found
 
 
+def _by_warp(warps: NDArray[np.int64]) -> NDArray[np.intp]:
+    """The order of rows by their warps, and of the rows of a warp as they are. NumPy sorts 16-bit integers in linear
+    time."""
+    return np.argsort(warps.astype(np.uint16), kind="stable")
+
+
 def _bytes_outside(map: TensorMap, coords: Rows) -> NDArray[np.int64]:
     """The bytes of each box outside the array."""
     starts = coords.astype(np.int32).astype(np.int64)
@@ -205,8 +213,8 @@ def _signature(rows: Rows, access: NDArray[np.bool_], stores: NDArray[np.bool_],
     places = np.stack([rows[stores, 2], rows[stores, 3] // SECTOR])
     _, firsts, which = np.unique(places, axis=1, return_index=True, return_inverse=True)
     same[stores, 3] = firsts[which.ravel()]
-    digest = hashlib.blake2b(same.tobytes(), digest_size=16)
-    digest.update(words.tobytes())
+    digest = hashlib.blake2b(same.data, digest_size=16)
+    digest.update(words.data)
     return digest.digest()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warpwright.vgpu.program.names import Names
@@ -60,6 +60,25 @@ class _Lane:
     total: float = 0.0
 
 
+@dataclass(slots=True)
+class _OpenSpan:
+    """A span of a role whose end may still move."""
+
+    track: str
+    cta: int
+    name: str
+    start: float
+    end: float
+    where: str
+    phase: int
+    released: int
+
+    @property
+    def span(self) -> Span:
+        start, end = float(self.start), float(self.end)
+        return Span(self.track, self.cta, self.name, start, end, self.where, 0, self.phase, self.released)
+
+
 class Journal:
     """``stride``: bytes from one CTA's shared memory to the next; ``sources``: the stall reason of instructions whose
     results warps wait for, where it is not global memory."""
@@ -68,9 +87,9 @@ class Journal:
         self.names, self.stride, self.sources = names, stride, sources
         self.lanes: dict[tuple[str, int], _Lane] = defaultdict(_Lane)
         self.stalls: dict[tuple[str, str], dict[int, float]] = defaultdict(lambda: defaultdict(float))
-        self.spans: list[Span] = []
+        self.open: list[_OpenSpan] = []
         self.shown: dict[tuple[str, int], int] = {}
-        self.last: dict[tuple[str, int], int] = {}
+        self.last: dict[tuple[str, int], _OpenSpan] = {}
         self.doing: dict[int, str] = {}
         self.copies: list[CopySpan] = []
         self.mmas: list[MmaSpan] = []
@@ -129,13 +148,18 @@ class Journal:
         """Add a span of a role, for the first warp of each CTA in that role; adjacent spans of one name are merged."""
         if self.shown.setdefault((track, warp.rank), warp.number) != warp.number or end <= start:
             return
-        last = self.last.get((track, warp.rank), -1)
-        if last >= 0 and self.spans[last].name == name and start <= self.spans[last].end:
-            self.spans[last] = replace(self.spans[last], end=float(end), phase=phase, released=released)
-        elif len(self.spans) < MOST_SPANS:
-            self.last[track, warp.rank] = len(self.spans)
-            where = self.names.places[inst]
-            self.spans.append(Span(track, warp.rank, name, float(start), float(end), where, 0, phase, released))
+        last = self.last.get((track, warp.rank))
+        if last is not None and last.name == name and start <= last.end:
+            last.end, last.phase, last.released = end, phase, released
+        elif len(self.open) < MOST_SPANS:
+            span = _OpenSpan(track, warp.rank, name, start, end, self.names.places[inst], phase, released)
+            self.last[track, warp.rank] = span
+            self.open.append(span)
+
+    @property
+    def spans(self) -> list[Span]:
+        """The spans of the roles, in the order in which they began."""
+        return [each.span for each in self.open]
 
     def add_copy(self, warp: Any, step: Step, start: float, end: float) -> None:
         if len(self.copies) < MOST_SPANS:

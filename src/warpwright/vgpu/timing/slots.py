@@ -79,6 +79,7 @@ class Slots:
         self.copies, self.mmas = copies, mmas
         self.lives: dict[_Slot, _Life] = defaultdict(_Life)
         self.ranges: dict[int, list[tuple[int, int, _Slot]]] = defaultdict(list)
+        self.found: dict[tuple[int, int], _Slot | None] = {}  # of operands, by rank and offset
         halves = _halves(barriers, stride)
         ends: dict[int, list[float]] = defaultdict(list)
         for place, end in phases:
@@ -122,8 +123,10 @@ class Slots:
             life.empty = life.empty or next((other.empty for other in peers if other.empty), [])
 
     def _operands(self, mma: MmaSpan) -> set[_Slot]:
-        operands = (*mma.mma.left, *mma.mma.right)
-        return {slot for rank, offset in operands if (slot := self._slot_at(rank, offset)) is not None}
+        for place in (operands := (*mma.mma.left, *mma.mma.right)):
+            if place not in self.found:
+                self.found[place] = self._slot_at(*place)
+        return {slot for place in operands if (slot := self.found[place]) is not None}
 
     def _slot_at(self, rank: int, offset: int) -> _Slot | None:
         """The slot that has the bytes at an offset of shared memory."""

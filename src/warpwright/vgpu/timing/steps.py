@@ -159,10 +159,6 @@ class _Reader:
         self.copies.append(1)
         return len(self.nbytes) - 1
 
-    def step(self, kind: str, row: tuple[int, ...], before: int, **more: Any) -> Step:
-        cycles, slots, special = elapsed(row[1], before)
-        return Step(kind, cycles, slots, row[0] & 0xFFFF_FFFF, special=special, **more)
-
 
 def _address(word: int) -> tuple[int, int]:
     """Rank and offset of a shared or generic address in a record."""
@@ -437,25 +433,32 @@ ROWS: dict[str, str | RowReader] = {
 
 
 def program_of(cluster: ClusterState, rows: Ints, records: Ints, keys: Ints) -> Program:
-    """The steps of a cluster, from its rows in the order of execution, and their records."""
+    """The steps of a cluster, from its rows, those of each warp in the order of execution, and their records."""
     reader = _Reader(cluster, keys)
     queue = deque(records.tolist())
     warps: list[list[Step]] = [[] for _ in range(cluster.count)]
-    before = [0] * cluster.count
-    for row in rows.tolist():
+    for row, *spent in zip(rows.tolist(), *_elapsed(rows), strict=True):
         number, warp = row[0] & 0xFFFF_FFFF, row[0] >> 32
-        rank = warp // cluster.per_cta
         if number & NEED:
-            found = [{"kind": "need", "number": number - NEED}]
-            row[0] -= NEED
+            number -= NEED
+            found = [{"kind": "need", "number": number}]
         else:
-            found = _read(reader, number, rank, row, queue)
+            found = _read(reader, number, warp // cluster.per_cta, row, queue)
         for more in found:
-            warps[warp].append(reader.step(row=tuple(row), before=before[warp], **more))
-            before[warp] = row[1]
+            cycles, slots, special = spent
+            warps[warp].append(Step(cycles=cycles, slots=slots, inst=number, special=special, **more))
+            spent = [0, 0, 0]
     nbytes, copies = np.array(reader.nbytes, np.int64), np.array(reader.copies, np.int64)
     reads, again = np.array(reader.reads, bool), np.array(reader.again, bool)
     return Program(warps, nbytes, reads, again, copies, reader.columns)
+
+
+def _elapsed(rows: Ints) -> list[list[int]]:
+    """Cycles, issue slots and special-function cycles of each row since the row before it of its warp."""
+    warps, stamps = rows[:, 0] >> 32, rows[:, 1].astype(np.uint64)
+    before = np.zeros_like(stamps)
+    before[1:] = np.where(warps[1:] == warps[:-1], stamps[:-1], 0)
+    return [each.tolist() for each in elapsed(stamps, before)]
 
 
 def _read(reader: _Reader, number: int, rank: int, row: list[int], queue: deque[list[int]]) -> Steps:

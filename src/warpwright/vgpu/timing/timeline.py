@@ -88,18 +88,19 @@ def _boxes(journal: Journal, spans: Sequence[Span]) -> Iterator[Region]:
     """Yields the boxes that TMA wrote and read in the shared memory of CTA 0, those of a slot with its name."""
     loads = (span for span in spans if span.track == "TMA" and span.name.startswith("load "))
     slots = {(span.start, span.cta, span.where): span.name.removeprefix("load ") for span in loads}
-    for copy in journal.copies:
-        for rank, offset, _ in copy.box.targets:
-            if rank == 0:
-                yield Region(
-                    SHARED, slots.get((copy.start, copy.rank, copy.where), "box of TMA"), offset, copy.box.nbytes
-                )
-        if copy.box.source >= 0 and copy.rank == 0:
-            yield Region(SHARED, "box that TMA stores", copy.box.source, copy.box.nbytes)
+    found = {
+        (slots.get((copy.start, copy.rank, copy.where), "box of TMA"), offset, copy.box.nbytes)
+        for copy in journal.copies
+        for rank, offset, _ in copy.box.targets
+        if rank == 0
+    }
+    boxes = [copy.box for copy in journal.copies if copy.box.source >= 0 and copy.rank == 0]
+    found |= {("box that TMA stores", box.source, box.nbytes) for box in boxes}
+    for fields in found:
+        yield Region(SHARED, *fields)
 
 
 def _accumulators(journal: Journal) -> Iterator[Region]:
     """Yields the columns of each accumulator in tensor memory."""
-    for span in journal.mmas:
-        if span.mma.d >= 0:
-            yield Region(TENSOR, "D of tcgen05.mma", span.mma.d, span.mma.n)
+    for first, count in {(span.mma.d, span.mma.n) for span in journal.mmas if span.mma.d >= 0}:
+        yield Region(TENSOR, "D of tcgen05.mma", first, count)
