@@ -115,6 +115,11 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
         "bfloat16",
     ),
     (
+        (zeros(1, 2, 5, 64), zeros(1, 2, 7, 64), zeros(1, 2, 7, 32)),
+        {},
+        "attention: q is float8_e4m3fn of 64 columns and v of 32; expected as many columns, or q, k and v of bfloat16",
+    ),
+    (
         (Q, K, K),
         {"scale_v": SCALE[:, :1]},
         "attention: scale_v is float32 (1, 1) on the host; expected float32 (1, 2) on the host, a positive number for "
