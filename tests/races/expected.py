@@ -99,13 +99,12 @@ NEXT_PART = "the next mbarrier brings the next part, published after all warps t
 ALL_READ = "the wait for the first strip has all stores of the part before"
 AFTER_Q = "the loader has waited for Q, released after dO"
 TILES = "dO comes after Q, which is released when all MMAs of its tile are complete"
-LAST = "no load follows the last tile"
-S_WAITED = "S was issued before dQ, for which the tile before has waited, and the next wait covers dK"
-BEGINS = "each tile begins with such a wait"
 GRADIENTS = "backward sm90( early| packed| modified)?"
+EARLY = "backward sm90 (early|packed|modified)"
 Q_RELEASE = "the loader has waited for Q, which is released when all warps have begun the work of this item"
 PROMPT = "it is for ptxas, which may otherwise delay reads; the lanes share no memory there"
 HINT = "the next launch begins later; its griddepcontrol.wait waits for the end of this one in any case (9.7.13.13)"
+K_BEHIND = "the loader has waited for the item or for V, whose slots become empty after this one of K"
 KEPT = "the loader has waited for keys or values that the tensor cores read later"
 NEXT = "the next iteration's first one orders the same"
 IN_ORDER = "this thread has issued the MMAs that read the slot, and the tensor cores execute its MMAs in order"
@@ -117,6 +116,7 @@ SM90 = r"attention sm90( in turn| one Q| packed| modified| lists| fp8)?"
 ATTENTION = {
     r"attention sm90( in turn| packed| modified| lists)? init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
     r"chunks paged init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
+    r"chunks paged load mbarrier\.try_wait\S* #1$": K_BEHIND,
     r"chunks paged load mbarrier\.try_wait\S* #([789]|10)$": ALONE,
     r"chunks paged multiply bar\.warp\.sync #1$": ITEMS,
     r"chunks paged multiply wgmma\.fence\S* #[246]$": FENCE_BEFORE,
@@ -132,6 +132,7 @@ ATTENTION = {
     rf"{SM90} multiply wgmma\.fence\S* #[246]$": FENCE_BEFORE,
     rf"{FEW} load mbarrier\.try_wait\S* #2$": Q_RELEASE,
     rf"{FEW} load mbarrier\.try_wait\S* #([789]|10)$": ALONE,
+    r"few queries paged load mbarrier\.try_wait\S* #9: the next barrier": ALONE,
     rf"{FEW} multiply wgmma\.fence\S* #[24]$": FENCE_BEFORE,
     rf"(few queries( paged)?, combine kernel bar\.warp\.sync #0|{FEW} multiply bar\.warp\.sync #1)$": PROMPT,
     r".* griddepcontrol\.launch_dependents": HINT,
@@ -199,15 +200,12 @@ ATTENTION = {
     r"backward sm100 kernel tcgen05\.fence::\w+ #0$": FRESH,
     r"(few queries|backward) sm100 kernel tcgen05\.fence::before\w* #1$": BEFORE_DEALLOC,
     rf"{GRADIENTS} load mbarrier\.try_wait\S* #1$": TILES,
-    rf"{GRADIENTS} multiply wgmma\.commit_group\S* #[2389]$": TILES,
-    rf"{GRADIENTS} multiply wgmma\.fence\S* #([14567]|1[01])$": FENCE_BEFORE,
-    r"backward sm90 multiply wgmma\.wait_group\S* #[26]($|: a group more)": TILES,
-    r"backward sm90 multiply mbarrier\.arrive\S* #3$": LAST,
-    r"backward sm90 (early|packed|modified) multiply wgmma\.commit_group\S* #4$": TILES,
-    r"backward sm90 (early|packed|modified) multiply wgmma\.wait_group\S* #[37]($|: a group more)": TILES,
-    r"backward sm90 (early|packed|modified) multiply wgmma\.wait_group\S* #0($|: a group more)": BEGINS,
-    r"backward sm90 (early|packed|modified) multiply wgmma\.wait_group\S* #[15]($|: a group more)": S_WAITED,
-    r"backward sm90 (early|packed|modified) multiply mbarrier\.arrive\S* #(3($|: the next barrier)|4$)": LAST,
+    r"backward sm90 multiply wgmma\.commit_group\S* #[2389]$": TILES,
+    r"backward sm90 multiply wgmma\.fence\S* #([14567]|1[01])$": FENCE_BEFORE,
+    rf"{EARLY} multiply wgmma\.commit_group\S* #[27]$": TILES,
+    rf"{EARLY} multiply wgmma\.fence\S* #[1345689]$": FENCE_BEFORE,
+    rf"{EARLY} multiply wgmma\.wait_group\S* #[27]($|: a group more)": TILES,
+    r"backward sm90 multiply wgmma\.wait_group\S* #[27]($|: a group more)": TILES,
     rf"{GRADIENTS} multiply cp\.async\.bulk\.commit_group #0$": "the next one commits its copies too",
 }
 ONE_PAGE = "(pair|alone|swapped|slices)"  # the kernels of gemm/sm100/gemm.py

@@ -353,11 +353,12 @@ class BackwardConsumer:
             with If(self.leader):
                 slot_do.empty.arrive()
         self.issue_dq(ds)
-        if not self.early:
-            wgmma.wait_group(0)
-        issue_rs(self.dk, self.ds, slot_q.rows, True)
+        if self.early:
+            issue_rs(self.dk, self.ds, slot_q.rows, True)
         # dQ is there.
-        wgmma.wait_group(1)
+        wgmma.wait_group(1 if self.early else 0)
+        if not self.early:
+            issue_rs(self.dk, self.ds, slot_q.rows, True)
         self.store_dq(stage)
         if more and self.early:
             self.wait_and_issue_scores(slot_at(memory.q, number + 1))
