@@ -104,6 +104,7 @@ EARLY = "backward sm90 (early|packed|modified)"
 Q_RELEASE = "the loader has waited for Q, which is released when all warps have begun the work of this item"
 PROMPT = "it is for ptxas, which may otherwise delay reads; the lanes share no memory there"
 HINT = "the next launch begins later; its griddepcontrol.wait waits for the end of this one in any case (9.7.13.13)"
+ONE_BLOCK = "the first tile has one block of keys, so the loader publishes the next item in any case"
 K_BEHIND = "the loader has waited for the item or for V, whose slots become empty after this one of K"
 KEPT = "the loader has waited for keys or values that the tensor cores read later"
 NEXT = "the next iteration's first one orders the same"
@@ -117,6 +118,7 @@ ATTENTION = {
     r"attention sm90( in turn| packed| modified| lists)? init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
     r"chunks paged init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
     r"chunks paged load mbarrier\.try_wait\S* #1$": K_BEHIND,
+    r"chunks paged multiply mbarrier\.try_wait\S* #0: the next barrier": ONE_BLOCK,
     r"chunks paged load mbarrier\.try_wait\S* #([789]|10)$": ALONE,
     r"chunks paged multiply bar\.warp\.sync #1$": ITEMS,
     r"chunks paged multiply wgmma\.fence\S* #[246]$": FENCE_BEFORE,

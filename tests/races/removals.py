@@ -311,8 +311,8 @@ def _paged(config: DecodeConfig | None, change: Change | None = None, *, number:
         watched.depends_on = [list(kernel.params).index("workspace")] * number
         launch(kernel, grid, args=args, device=watched)
         return watched
-    given = fill_pages(replace(each, q_len=140, kv_len=400, heads=2, kv_heads=1), 48, [400, 60, 30])  # last one block
-    q, cu = np.concatenate([given.q[0], given.q[1, :5], given.q[2, :5]]), np.array([0, 140, 145, 150], np.int32)
+    given = fill_pages(replace(each, q_len=140, kv_len=400, heads=2, kv_heads=1), 48, [60, 30, 400])  # first one block
+    q, cu = np.concatenate([given.q[0, :5], given.q[1, :5], given.q[2]]), np.array([0, 5, 10, 150], np.int32)
     new = {name: np.ones((150, 1, 64), q.dtype) for name in "kv"}
     lengths = given.lengths - np.diff(cu)
     options = {"cu_seqlens_q": cu, "causal": True, "return_lse": True, "device": watched.device}
