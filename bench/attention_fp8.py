@@ -179,7 +179,7 @@ def main() -> None:
     parser.add_argument("--head-dims", default="64,128")
     parser.add_argument("--lengths", default="2048,4096,8192,16384")
     parser.add_argument("--configs", choices=("chosen", "all"), default="chosen", help="the chosen one, or every one")
-    parser.add_argument("--changes", nargs="*", default=[], help="fields of the configuration, such as run=2 every=4")
+    parser.add_argument("--changes", nargs="*", default=[], help="fields of the configuration, such as run=2 room=0")
     parser.add_argument("--rounds", type=int, default=30, help="launches of each kernel")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

@@ -195,7 +195,7 @@ class Fp8Consumer(Consumer):
     def new_softmax(self, config: Config) -> Fp8Softmax:
         """Returns the softmax state of this thread's rows."""
         assert isinstance(config, Fp8Config)
-        return Fp8Softmax(config.room, config.every)
+        return Fp8Softmax(config.room)
 
     def wait_and_issue_values(self, slot: Slot, accumulate: Any) -> None:
         """Wait for V in ``slot``, then issue O += P·V; O = P·V where not ``accumulate``."""

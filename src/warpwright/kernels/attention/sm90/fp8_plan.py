@@ -23,12 +23,11 @@ class Fp8Config(Config):
 
     The keys of a tile are a multiple of 32. The tensor core accumulates ``run`` blocks, a power of two; then the sums
     are added in float32 to those in shared memory. O is rescaled when a score exceeds the row max by more
-    than ``room`` powers of 2. Of ``every`` powers of 2 one is computed by fma instead of ex2, none for 0.
+    than ``room`` powers of 2.
     """
 
     run: int = 4
     room: int = 2
-    every: int = 0
 
     @property
     def smem_bytes(self) -> int:
@@ -42,10 +41,6 @@ CONFIGS = {
     "64: 128x192": Fp8Config(64, (128, 192)),
     "64: 192x128": Fp8Config(64, (192, 128), in_turn=True),
     "128: 128x192": Fp8Config(128, (128, 192)),
-    "128: 128x160": Fp8Config(128, (128, 160)),
-    "128: 128x128": Fp8Config(128, (128, 128)),
-    "128: 128x192 in turn": Fp8Config(128, (128, 192), in_turn=True),
-    "128: 192x96": Fp8Config(128, (192, 96), q_stages=1),
 }
 
 

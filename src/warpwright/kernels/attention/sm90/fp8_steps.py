@@ -44,8 +44,6 @@ __all__ = ["WORDS", "Fp8Softmax", "ScaledTile", "load_values_when_empty", "pack_
 
 WORDS = 8  # of an item: first query, head, first block, blocks; scale of the scores, scale of V
 TOP = 8  # weights are at most 2^TOP, of 448
-MAGIC = 1.5 * 2**23
-LINEAR, QUADRATIC = 0.70291964, 0.23984891  # of 2^x from -1/2 to 1/2, with the least relative error that is 0 at 0
 
 
 def rings_of(config: Fp8Config, out: type[Scalar]) -> Rings:
@@ -107,13 +105,12 @@ class Fp8Softmax(OnlineSoftmax):
     """`OnlineSoftmax` whose weights use the range of e4m3, up to 2^`TOP`.
 
     The shift of a row is the row max of the block in which its warp last rescaled O, where weights were at most
-    2^(`TOP` - ``room``): a row max that grows by no more than ``room`` needs no rescaling. Of ``every`` weights one is
-    computed by `power_of_2`, none for 0.
+    2^(`TOP` - ``room``): a row max that grows by no more than ``room`` needs no rescaling.
     """
 
-    def __init__(self, room: int, every: int) -> None:
+    def __init__(self, room: int) -> None:
         super().__init__()
-        self.room, self.top, self.every = float(room), float(TOP - room), every
+        self.room, self.top = float(room), float(TOP - room)
 
     def block(self, scores: Sequence[Any], scale: Any, together: bool) -> BlockSoftmax:
         """Returns the weights of a key block, the factor of each row's earlier weights, and whether one is not 1."""
@@ -127,10 +124,7 @@ class Fp8Softmax(OnlineSoftmax):
                 shift.set(top)
                 row_sum *= factor
         minus = [self.top - shift for shift in self.shift]
-        powers = [fma(score, scale, minus[v >> 1 & 1]) for v, score in enumerate(scores)]
-        weights: list[Any] = [
-            power_of_2(each) if self.every and v % self.every == 0 else ex2(each) for v, each in enumerate(powers)
-        ]
+        weights = [ex2(fma(score, scale, minus[v >> 1 & 1])) for v, score in enumerate(scores)]
         for half, row_sum in enumerate(self.row_sum):
             row_sum += reduce(lambda a, b: a + b, of_row(weights, half))
         return BlockSoftmax(weights, list(factors), [(grown, HALVES)])
@@ -139,19 +133,6 @@ class Fp8Softmax(OnlineSoftmax):
         """Returns the logarithms of the unit of the row sums, and the row sums; resets the state for the next tile."""
         shifts, totals = super().reset()
         return [shift - self.top for shift in shifts], totals
-
-
-def power_of_2(x: Any) -> Any:
-    """Returns 2^``x`` by the pipe of fma, which is less busy than that of ex2; the relative error is below 2^-8, that
-    of a weight in e4m3 up to 2^-4. It is 0 from -127 on, and NaN of NaN.
-
-    The sum with `MAGIC` has the nearest integer in its low bits, which are shifted to the exponent.
-    """
-    x = max(x, -127.0, nan=True)
-    whole = x + MAGIC
-    part = x - (whole - MAGIC)
-    bits = fma(fma(part, QUADRATIC, LINEAR), part, 1.0).bitcast(u32) + (whole.bitcast(u32) << 23)
-    return bits.bitcast(f32)
 
 
 def pack_e4m3(registers: Sequence[Var], weights: Sequence[Any]) -> None:
