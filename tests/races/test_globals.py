@@ -236,4 +236,4 @@ def test_add_slices_waits_for_the_gemm() -> None:
 
 def _slice_args(parts: Any, d: Any) -> list[Any]:
     (m, n), none = d.shape, 0
-    return [parts, d, m, n, n, n, n, none, none, none, 1.0]
+    return [parts, d, m, n, n, m * n, n, n, none, none, none, 1.0]

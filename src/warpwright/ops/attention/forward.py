@@ -132,7 +132,9 @@ def describe(
     target = arrays.target_of(inputs, device)
     functions: dict[str, Any] = {"softcap": softcap, "sinks": sinks, "score_mod": score_mod, "mask_mod": mask_mod}
     scales = {"scale_q": scale_q, "scale_k": scale_k, "scale_v": scale_v}
-    narrow = fp8.check_float8(inputs, scales, functions, target.spec.arch)
+    narrow = inputs["q"].dtype == FLOAT8
+    if narrow or any(value is not None for value in scales.values()):
+        fp8.check_float8(inputs, scales, functions, target.spec.arch)
     dtype = fp8.output_dtype(inputs) if narrow else inputs["q"].dtype
     if out is not None:
         arrays.check_out(inputs["out"], inputs, dtype)

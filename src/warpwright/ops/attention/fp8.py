@@ -26,18 +26,16 @@ COLUMN_STEP = 16  # elements of float8 in 16 bytes, the alignment of a row of a 
 FLOAT32, BYTE = np.dtype(np.float32), np.dtype(np.uint8)
 
 
-def check_float8(views: Mapping[str, View], scales: Mapping[str, Any], other: Mapping[str, Any], arch: str) -> bool:
-    """Returns whether the arrays are of float8. ``other`` are the options by name that change scores.
+def check_float8(views: Mapping[str, View], scales: Mapping[str, Any], other: Mapping[str, Any], arch: str) -> None:
+    """Raise UsageError for scales of arrays that are not float8, and for float8 with what its kernel does not have.
 
-    Raises UsageError for scales of other arrays, and for float8 with what its kernel does not have.
+    ``other`` are the options by name that change scores.
     """
     dtype, given = views["q"].dtype, [name for name, value in scales.items() if value is not None]
     if dtype != FLOAT8:
-        if given:
-            raise UsageError(
-                f"attention: given {given[0]} and q of {dtype}; expected float8_e4m3fn, or {given[0]}= left out"
-            )
-        return False
+        raise UsageError(
+            f"attention: given {given[0]} and q of {dtype}; expected float8_e4m3fn, or {given[0]}= left out"
+        )
     if kernels_of(arch) != "sm_90a":
         raise UsageError(
             f"attention: q is {dtype} and the device {arch}; expected sm_90a, the only one with a kernel for it: "
@@ -63,7 +61,6 @@ def check_float8(views: Mapping[str, View], scales: Mapping[str, Any], other: Ma
             f"attention: q is {dtype} of {columns} columns and v of {views['v'].shape[-1]}; expected as many columns, "
             "or q, k and v of bfloat16"
         )
-    return True
 
 
 def scales_of(library: Library, views: Mapping[str, View], scales: Mapping[str, Any]) -> dict[str, View]:
