@@ -99,6 +99,11 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ),
     (
         (Q, K, K),
+        {"out": np.zeros((1, 2, 5, 32), ml_dtypes.bfloat16)},
+        "attention: out is 1 × 2 × 5 × 32 of bfloat16; expected the shape of q, 1 × 2 × 5 × 64 of bfloat16",
+    ),
+    (
+        (Q, K, K),
         {"out": Q.copy()},
         "attention: q is float8_e4m3fn and out float8_e4m3fn; expected out of bfloat16 or float16",
     ),

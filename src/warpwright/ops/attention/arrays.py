@@ -224,12 +224,12 @@ def _zeros(library: Library, like: Array, words: int, old: tuple[Array, ...] = (
 def check_out(out: View, views: Mapping[str, View], dtype: np.dtype[Any] | None = None) -> None:
     """Raise UsageError unless ``out`` can hold the result of ``views`` q, k and v, of ``dtype`` or that of q."""
     q = views["q"]
-    shape = *q.shape[:-1], views["v"].shape[-1]
-    if (tuple(out.shape), out.dtype) != (shape, dtype or q.dtype):
-        of = "the shape and dtype of q" if shape == q.shape else "the rows of q with the columns of v"
+    shape, wanted = (*q.shape[:-1], views["v"].shape[-1]), dtype or q.dtype
+    if (tuple(out.shape), out.dtype) != (shape, wanted):
+        of = "the shape and dtype of q" if wanted == q.dtype else "the shape of q"
+        of = of if shape == q.shape else "the rows of q with the columns of v"
         raise UsageError(
-            f"attention: out is {extents(out)} of {out.dtype}; expected {of}, {' × '.join(map(str, shape))} of "
-            f"{q.dtype}"
+            f"attention: out is {extents(out)} of {out.dtype}; expected {of}, {' × '.join(map(str, shape))} of {wanted}"
         )
     check_writable("attention", out)
     if location(out) != location(q):

@@ -59,7 +59,6 @@ __all__ = [
     "load_panels",
     "load_rows_when_empty",
     "multiply_elements",
-    "of_columns",
     "pack_pairs",
     "slot_at",
     "store_transposed",
