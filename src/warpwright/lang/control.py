@@ -134,12 +134,13 @@ def check_condition(name: str, condition: Any) -> None:
         raise misuse(f"given {condition} to {name}; expected a pred: write x != 0")
 
 
-def loop(*bounds: Value) -> Iterator[Expr]:
+def loop(*bounds: Value, unroll: bool = True) -> Iterator[Expr]:
     """Emit a run-time loop: ``for k in loop(n)``, ``loop(start, stop)``, ``loop(start, stop, step)``, ``loop()``.
 
     The body is traced once; ``k`` is a run-time value of the bounds' type (u32 if all are Python ints, s32 if one is
     negative). ``stop`` is exclusive and read once; a run-time ``step`` must be positive. ``loop()`` yields the number
-    of the iteration and ends only by `Break`.
+    of the iteration and ends only by `Break`. ``unroll=False`` tells ptxas not to unroll the loop, which takes fewer
+    registers (PTX ISA 9.1 section 12.1, ``.pragma "nounroll"``).
 
     Raises KernelError for bounds of different types, a zero step, or a name that is rebound inside the loop.
     """
@@ -153,9 +154,9 @@ def loop(*bounds: Value) -> Iterator[Expr]:
     if all(is_number(bound) for bound in (start, stop, step)):
         if not range(start, stop, step):  # type: ignore[arg-type]
             return
-        yield from _traced_loop(type, start, stop, step, certain=True)
+        yield from _traced_loop(type, start, stop, step, certain=True, unroll=unroll)
     else:
-        yield from _traced_loop(type, start, stop, step, certain=False)
+        yield from _traced_loop(type, start, stop, step, certain=False, unroll=unroll)
 
 
 def _loop_type(bounds: list[Any]) -> type[Scalar]:
@@ -172,7 +173,9 @@ def _loop_type(bounds: list[Any]) -> type[Scalar]:
     return s32 if min(bounds) < 0 else u32
 
 
-def _traced_loop(type: type[Scalar], start: Any, stop: Any, step: Any, *, certain: bool) -> Iterator[Expr]:
+def _traced_loop(
+    type: type[Scalar], start: Any, stop: Any, step: Any, *, certain: bool, unroll: bool
+) -> Iterator[Expr]:
     trace, names = current(), Names("loop", where())
     label = trace.label("loop")
     if stop is not None:
@@ -183,6 +186,8 @@ def _traced_loop(type: type[Scalar], start: Any, stop: Any, step: Any, *, certai
     with trace.inside("loop") as scope:
         scope.exit = f"{label}_end"
         trace.place(label)
+        if not unroll:
+            trace.items.append(nodes.Directive(".pragma", '"nounroll"'))
         if stop is not None and not certain:
             done = trace.result(f"setp.{'le' if backwards else 'ge'}.{type.name}", pred, counter, stop)
             trace.emit("bra", scope.exit, guard=done)

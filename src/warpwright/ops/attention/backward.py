@@ -21,6 +21,7 @@ from warpwright.kernels.attention.sm100 import backward as sm100
 from warpwright.kernels.attention.sm100 import backward_plan as sm100_plan
 from warpwright.kernels.attention.sm120 import backward as sm120
 from warpwright.kernels.attention.sm120 import backward_plan as sm120_plan
+from warpwright.lang.trace import Traced
 from warpwright.ops import binding
 from warpwright.ops.attention import arrays
 from warpwright.ops.attention import mods as of_user
@@ -28,7 +29,7 @@ from warpwright.ops.attention.bound_call import bind_gradients
 from warpwright.ops.memo import MEMO
 from warpwright.targets import kernels_of
 
-__all__ = ["ANY_ORDER", "GREATEST_HEAD", "OWN", "choose", "describe", "gradients"]
+__all__ = ["ANY_ORDER", "GREATEST_HEAD", "OWN", "choose", "describe", "gradients", "launch_of"]
 
 HALVES, STATS = ("q", "k", "v", "o", "do"), ("lse", "dlse")
 RESULTS = ("dq", "dk", "dv")
@@ -172,11 +173,15 @@ def choose(problem: Problem, arch: str, config: Any = None, mods: Mods = NO_MODS
     if mods.sinks:
         scalars |= {"batch": problem.batch, "padded": found.scratch["means"][1]}
         steps.append((sm90.sink_gradients.trace(arch), (problem.heads, 1, 1)))
-    launches = tuple(
-        binding.Launch(kernel, grid, tuple(scalars.get(name, name) for name, _ in kernel.params))
-        for kernel, grid in steps
-    )
+    launches = tuple(launch_of(kernel, grid, scalars) for kernel, grid in steps)
     return binding.Plan(launches, found.config, scratch=scratch)
+
+
+def launch_of(kernel: Traced, grid: binding.Grid, scalars: Mapping[str, Any]) -> binding.Launch:
+    """Returns a launch with ``scalars`` and arrays by the names of the parameters. It may begin before the launch
+    before it has ended if the kernel waits for that one itself."""
+    arguments = tuple(scalars.get(name, name) for name, _ in kernel.params)
+    return binding.Launch(kernel, grid, arguments, dependent="griddepcontrol.wait" in kernel.ptx)
 
 
 def _prepare(

@@ -17,6 +17,7 @@ from warpwright.kernels.attention.sm90 import backward as sm90
 from warpwright.kernels.attention.sm90.backward_plan import plan_varlen
 from warpwright.ops import binding
 from warpwright.ops.attention import arrays, varlen
+from warpwright.ops.attention.backward import launch_of
 from warpwright.ops.attention.bound_call import bind_gradients
 from warpwright.ops.memo import MEMO
 
@@ -127,8 +128,7 @@ def choose(problem: Problem, total_q: int, total_k: int, arch: str) -> binding.P
     kernels = sm90.kernels_of(found.config, found.bounds, NO_MODS, packed=True)
     traced = (each.trace(arch, dtype=types.of_dtype(problem.dtype)) for each in kernels)
     launches = tuple(
-        binding.Launch(kernel, grid, tuple(found.scalars.get(name, name) for name, _ in kernel.params))
-        for kernel, grid in zip(traced, found.grids, strict=True)
+        launch_of(kernel, grid, found.scalars) for kernel, grid in zip(traced, found.grids, strict=True)
     )
     return binding.Plan(launches, found.config, scratch=found.scratch, mapped=_by_head, ragged=True)
 

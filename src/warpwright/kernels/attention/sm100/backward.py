@@ -133,7 +133,7 @@ def gradients(
     key, batch, head, of_all = block * keys, both // kv_heads, both % kv_heads, both * group
     mask = QueryMask(q_len, kv_len, begin if bounds[0] else None, end if bounds[1] else None, config.tile)
     first, count = mask.tiles(key)
-    order = QueryTiles(first, count, first + count * block // blocks if config.rotated else first)
+    order = QueryTiles(first, count, (block, blocks) if config.rotated else None)
     init_barriers(memory.barriers, (q, k, v, do, dk, dv), on_warp=3 * WARPS)
     alloc_and_sync(3 * WARPS + 2)
 

@@ -12,13 +12,15 @@ dK; the other warpgroup fills the rest. `BackwardConfig` says when which of the 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
 from warpwright.kernels.attention.mods import NO_MODS, Mods
+from warpwright.kernels.attention.sm90.backward_dq import CONVERTERS, Converter, Progress, convert
 from warpwright.kernels.attention.sm90.backward_extent import Extent, TileOfQueries
 from warpwright.kernels.attention.sm90.backward_mods import ListedTiles, ModifiedBackwardConsumer
-from warpwright.kernels.attention.sm90.backward_plan import CONFIGS, ROW, BackwardConfig
+from warpwright.kernels.attention.sm90.backward_plan import CONFIGS, BackwardConfig
 from warpwright.kernels.attention.sm90.backward_steps import (
     CONSUMER_BARRIER,
     BackwardConsumer,
@@ -47,6 +49,7 @@ from warpwright.lang import (
     ex2,
     f32,
     fence,
+    griddepcontrol,
     kernel,
     ld,
     loop,
@@ -84,14 +87,21 @@ def prepare(
     means: Global[f32],
     sums: Global[f32],
     q_len: u32,
-    *packed: Any,
+    *more: Any,
     config: BackwardConfig = CONFIGS[128, True],
     dtype: type[Scalar] = bf16,
+    ahead: bool = False,
 ) -> None:
-    """A tile of queries: ``shifts`` = -log2 e · lse, -inf where a query sees no key; ``means``; sums of dQ set to 0."""
+    """A tile of queries: ``shifts`` = -log2 e · lse, -inf where a query sees no key; ``means``; sums of dQ set to 0.
+
+    With ``ahead`` there are sums of the first ``sum_heads`` heads, and the ``counters`` of ``progress`` are set to 0.
+    ``more`` are the parameters of `AHEAD` then, and of `PACKED` for packed sequences.
+    """
+    griddepcontrol.launch_dependents()
     queries, head_dim = config.tile[0], config.head_dim
     tiles = [smem.tile(dtype, (queries, head_dim), swizzle=128) for _ in range(2)]
     full, one = mbarrier(1, name="rows_full"), (warp.id == 0) & elect_one()
+    (sum_heads, progress, counters), packed = (more[:3], more[3:]) if ahead else ((None,) * 3, more)
     tile = TileOfQueries.of_grid(q_len, queries, packed)
     with If(one):
         full.init()
@@ -102,8 +112,12 @@ def prepare(
     bar.sync()
     place = tile.head * nctaid.x + ctaid.x
     corner = sums + place.to(u64) * (queries * head_dim) + tid.x * 4
-    for start in range(0, queries * head_dim, WARPGROUP * 4):
-        st(corner + start, 0.0, 0.0, 0.0, 0.0)
+    with If(tile.head < sum_heads) if ahead else nullcontext():
+        for start in range(0, queries * head_dim, WARPGROUP * 4):
+            st(corner + start, 0.0, 0.0, 0.0, 0.0)
+    if ahead:
+        for number in loop(place * WARPGROUP + tid.x, counters, nctaid.x * nctaid.y * nctaid.z * WARPGROUP):
+            Global(u32, progress)[number] = 0
     full.wait(0)
     with If(tid.x < queries):
         total, shift = var(f32, 0.0), var(f32, float("-inf"))
@@ -138,6 +152,13 @@ def gradients(
     group: u32,
     tiles: u32,
     scale: f32,
+    dq: tma.Map[Scalar],
+    sums_at: Global[f32],
+    progress: u64,
+    blocks: u32,
+    items: u32,
+    lag: u32,
+    slots: u32,
     *more: Any,
     config: BackwardConfig = CONFIGS[128, True],
     bounds: tuple[bool, bool] = (False, False),
@@ -154,83 +175,109 @@ def gradients(
     role      warps  moves                                                 waits for           signals
     load      0      K, V; Q, dO, shifts and means of the queries -> rings  empty of each       full of each
     save      1      ring `sums` -> added to the sums of dQ                 sums.full           sums.empty
+    convert   2-3    sums of an earlier head -> dQ                          staged.full
     multiply  4-     rings -> registers -> dS, ring `sums`; dK, dV          full, sums.empty    empty, sums.full
     """
+    griddepcontrol.launch_dependents()
     memory, (queries, keys) = Memory.of(config, dtype), config.tile
-    extent = Extent.of_grid((q_len, kv_len), begin, end, config.tile, more if packed else ())
+    sequences, of_keys = more if packed else (), ctaid.z * nctaid.y + ctaid.y
+    converter = Converter(config, sums_at, dtype, scale)
+    extent = Extent.of_grid((q_len, kv_len), begin, end, config.tile, sequences)
     begin, end, key = extent.begin, extent.end, extent.key
     mask = QueryMask(
         extent.masked_len, extent.kv_len, begin if bounds[0] else None, end if bounds[1] else None, config.tile
     )
-    first_head = ctaid.y * group
     first, count = mask.tiles(key)
-    order: Any = QueryTiles(first, count, first + count * ctaid.x // nctaid.x if config.rotated else first)
-    of_all, captured = (extent.batch * nctaid.y + ctaid.y) * group, list(more)
+    order: Any = QueryTiles(first, count, (ctaid.x, blocks) if config.rotated else None)
+    of_all, captured = of_keys * group, list(more)
     if mods.mask:
         lists, of_batch, of_head, *captured = more
-        blocks = BlockLists(Global(u32, lists), q_len, queries, keys, (of_batch, of_head), nctaid.y * group)
-        order = ListedTiles(blocks, key, of_all)
-    with extent.exists():
-        init_barriers((memory.kv, *memory.rings), (q, k, v, do, dk, dv, sums))
-        bar.sync()
+        of_tiles = BlockLists(Global(u32, lists), q_len, queries, keys, (of_batch, of_head), nctaid.y * group)
+        order = ListedTiles(of_tiles, key, of_all)
+    init_barriers((memory.kv, *memory.rings, converter.staged), (q, k, v, do, dk, dv, dq, sums))
+    bar.sync()
 
-        @role(warps=range(WARPS))
-        def spare() -> None:
-            setmaxnreg.dec(COPY_REGISTERS)
+    @role(warps=range(WARPS))
+    def spare() -> None:
+        setmaxnreg.dec(COPY_REGISTERS)
 
-        @role(warp=0, elect=True)
-        def load() -> None:
-            to_q, to_do, at = memory.q.producer(), memory.do.producer(), order.begin()
-            memory.kv.arrive_expect_tx(memory.k.nbytes + memory.v.nbytes)
-            load_panels(memory.k, k, extent.keys_at(ctaid.y, key), memory.kv)
-            load_panels(memory.v, v, extent.keys_at(ctaid.y, key), memory.kv)
-            for number in loop(group):
-                at.enter(number)
-                head, place = first_head + number, (of_all + number) * tiles + extent.first_tile
-                for _ in loop(at.count):
-                    tile, cut = at.tile_and_cut()
-                    row = tile * queries
-                    rows, where = extent.queries_at(head, row), place * queries + row
-                    item = memory.items, (row, head, cut, 0)
-                    load_rows_when_empty(to_q, q, rows, memory.stats[0], shifts + where, *item)
-                    load_rows_when_empty(to_do, do, rows, memory.stats[1], means + where)
-                    at.advance()
+    @role(warp=0, elect=True, when=extent.exists)
+    def load() -> None:
+        to_q, to_do, at = memory.q.producer(), memory.do.producer(), order.begin()
+        memory.kv.arrive_expect_tx(memory.k.nbytes + memory.v.nbytes)
+        load_panels(memory.k, k, extent.keys_at(ctaid.y, key), memory.kv)
+        load_panels(memory.v, v, extent.keys_at(ctaid.y, key), memory.kv)
+        griddepcontrol.wait()
+        for number in loop(group):
+            at.enter(number)
+            head, place = ctaid.y * group + number, (of_all + number) * tiles + extent.first_tile
+            for _ in loop(at.count):
+                tile, cut = at.tile_and_cut()
+                row = tile * queries
+                rows, where = extent.queries_at(head, row), place * queries + row
+                item = memory.items, (row, head, cut, 0)
+                load_rows_when_empty(to_q, q, rows, memory.stats[0], shifts + where, *item)
+                load_rows_when_empty(to_do, do, rows, memory.stats[1], means + where)
+                at.advance()
 
-        @role(warp=1, elect=True)
-        def save() -> None:
-            phase, rows, at = var(u32, 0), memory.sums.members["sums"].shape[0], order.begin()
-            for number in loop(group):
-                at.enter(number)
-                for _ in loop(at.count):
-                    place = ((of_all + number) * tiles + extent.first_tile + at.tile_and_cut()[0]) * (2 * rows)
-                    slots = [Slot(memory.sums, var(u32, own), phase.to(u32)) for own in range(2)]
-                    for own, slot in enumerate(slots):
-                        slot.full.wait()
-                        tma.reduce(sums[place + own * rows, 0], slot.sums)
-                        tma.commit_group()
-                    for own, slot in enumerate(slots):
-                        tma.wait_group(1 - own, read=True)
-                        slot.empty.arrive()
-                    phase ^= 1
-                    at.advance()
+    @role(warp=1, elect=True)
+    def save() -> None:
+        phase, rows, at = var(u32, 0), memory.sums.members["sums"].shape[0], order.begin()
+        done = Progress(Global(u32, progress), blocks, slots)
+        griddepcontrol.wait()
+        done.wait_free(of_keys)
+        # A converter cleared these sums by the generic proxy, TMA adds to them by the async one.
+        fence.proxy_async("global")
+        for number in loop(select(extent.exists, group, 0)):
+            at.enter(number)
+            for _ in loop(at.count):
+                place = (of_keys % slots * group + number) * tiles + extent.first_tile + at.tile_and_cut()[0]
+                halves = [Slot(memory.sums, var(u32, own), phase.to(u32)) for own in range(2)]
+                for own, slot in enumerate(halves):
+                    slot.full.wait()
+                    tma.reduce(sums[place * (2 * rows) + own * rows, 0], slot.sums)
+                    tma.commit_group()
+                for own, slot in enumerate(halves):
+                    tma.wait_group(1 - own, read=True)
+                    slot.empty.arrive()
+                phase ^= 1
+                at.advance()
+        tma.wait_group(0)
+        done.count_end(of_keys)
 
-        @role(warps=range(WARPS, 3 * WARPS))
-        def multiply() -> None:
-            setmaxnreg.inc(MULTIPLY_REGISTERS)
-            consumer = new_consumer(memory, mask, key, scale, config, mods, captured)
-            memory.kv.wait(0)
-            if config.early:
-                consumer.issue_scores_and_dp(var(u32, 0))
-            steps = order.total(group)
-            for number in loop(steps - 1):
-                consumer.step(number, True)
-            consumer.step(steps - 1, False)
-            # dV leaves through the tile of V, and dK through that of K when neither consumer reads K any more.
-            consumer.store_and_commit(memory.v, consumer.dv, dv, extent.keys_at(ctaid.y, key), None)
-            bar.sync(*CONSUMER_BARRIER)
-            consumer.store_and_commit(memory.k, consumer.dk, dk, extent.keys_at(ctaid.y, key), scale)
-            with If(consumer.one):
-                tma.wait_group(0, read=True)
+    @role(warps=CONVERTERS, when=of_keys >= lag)
+    def convert_ahead() -> None:
+        converter.begin()
+        done, before = Progress(Global(u32, progress), blocks, slots), of_keys - lag
+        griddepcontrol.wait()
+        done.wait_ended(before)
+        # The sums are acquired by the generic proxy, TMA reads them by the async one.
+        fence.proxy_async("global")
+        for item in loop(ctaid.x, items, blocks):
+            converter.round(before % slots * items + item)
+            at_head = before // nctaid.y, before % nctaid.y * group + item // tiles
+            tile = TileOfQueries.at(item % tiles, at_head, nctaid.y * group, q_len, queries, sequences)
+            converter.store(dq, tile.place)
+        with If(converter.one):
+            done.count_conversion(before)
+
+    @role(warps=range(WARPS, 3 * WARPS), when=extent.exists)
+    def multiply() -> None:
+        setmaxnreg.inc(MULTIPLY_REGISTERS)
+        consumer = new_consumer(memory, mask, key, scale, config, mods, captured)
+        memory.kv.wait(0)
+        if config.early:
+            consumer.issue_scores_and_dp(var(u32, 0))
+        steps = order.total(group)
+        for number in loop(steps - 1):
+            consumer.step(number, True)
+        consumer.step(steps - 1, False)
+        # dV leaves through the tile of V, and dK through that of K when neither consumer reads K any more.
+        consumer.store_and_commit(memory.v, consumer.dv, dv, extent.keys_at(ctaid.y, key), None)
+        bar.sync(*CONSUMER_BARRIER)
+        consumer.store_and_commit(memory.k, consumer.dk, dk, extent.keys_at(ctaid.y, key), scale)
+        with If(consumer.one):
+            tma.wait_group(0, read=True)
 
 
 def new_consumer(
@@ -240,36 +287,6 @@ def new_consumer(
     if mods.changes_scores or mods.indexed:
         return ModifiedBackwardConsumer(memory, mask, key, scale, config, mods, arrays)
     return BackwardConsumer(memory, mask, key, scale * LOG2E, config)
-
-
-@kernel("sm_90a", threads=256)
-def convert(
-    sums: Global[f32],
-    dq: tma.Map[Scalar],
-    scale: f32,
-    *packed: Any,
-    config: BackwardConfig = CONFIGS[128, True],
-    dtype: type[Scalar] = bf16,
-) -> None:
-    """A tile of queries of dQ: the fragments that `gradients` summed, scaled, rounded and transposed."""
-    q_len, *starts = packed or (0,)
-    queries, head_dim = config.tile[0], config.head_dim
-    out, count = smem.tile(dtype, (queries, head_dim), swizzle=128), queries * head_dim // ROW
-    own, tile = warp.id // WARPS, TileOfQueries.of_grid(q_len, queries, starts)
-    (*before, row), place = tile.place, tile.head * nctaid.x + ctaid.x
-    corner = sums + place.to(u64) * (queries * head_dim) + (own * (count * WARPGROUP) + tid.x % WARPGROUP * 4)
-    values = [value * scale for start in range(0, count, 4) for value in ld(corner + start * WARPGROUP, vec=4)]
-    halves = head_dim == 64
-    top = own * (queries // 2) if halves else 0
-    left = warp.id % WARPS * WARP_ROWS if halves else warp.id * WARP_ROWS
-    store_transposed(out, pack_pairs(values, dtype), top, left)
-    fence.proxy_async()
-    bar.sync()
-    with If((warp.id == 0) & elect_one()):
-        for column in range(0, head_dim, 64):
-            tma.store(dq[(*before, row, column)], out[:, column : column + 64])
-        tma.commit_group()
-        tma.wait_group(0, read=True)
 
 
 @kernel("sm_90a", threads=256)
@@ -294,6 +311,7 @@ def sink_gradients(
         dsinks[ctaid.x] = sum(parts[number] for number in range(1, 8)) + parts[0]
 
 
+AHEAD = {"sum_heads": u32, "progress": u64, "counters": u32}
 LISTS = {"lists": u64, "of_batch": u32, "of_head": u32}
 PACKED = {"cu_q": u64, "cu_k": u64, "sequences": u32}
 
@@ -303,9 +321,9 @@ def kernels_of(
     config: BackwardConfig, bounds: tuple[bool, bool], mods: Mods = NO_MODS, packed: bool = False
 ) -> tuple[Kernel, Kernel, Kernel]:
     """Returns `prepare`, `gradients` and `convert`; configure ``dtype`` on them."""
+    first = prepare.configure(config=config, ahead=True).with_params(**AHEAD)
     wide = gradients.configure(config=config, bounds=bounds, mods=mods, packed=packed, threads=config.threads)
-    found = prepare.configure(config=config), wide, convert.configure(config=config)
+    last = convert.configure(config=config)
     if packed:
-        first, wide, last = found
         return first.with_params(**PACKED), wide.with_params(**PACKED), last.with_params(q_len=u32, **PACKED)
-    return found[0], wide.with_params(**(LISTS if mods.mask else {}), **mods.params), found[2]
+    return first, wide.with_params(**(LISTS if mods.mask else {}), **mods.params), last

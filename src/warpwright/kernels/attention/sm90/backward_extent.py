@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from warpwright.kernels.attention.sequences import find_sequence, rows_of
-from warpwright.lang import Expr, Global, If, ctaid, max, nctaid, s32, select, u32
+from warpwright.lang import Expr, Global, ctaid, max, nctaid, s32, select, u32
 from warpwright.layout.tensor_map import RAGGED_ROWS
 
 __all__ = ["Extent", "TileOfQueries"]
@@ -29,18 +28,27 @@ class TileOfQueries:
 
     @staticmethod
     def of_grid(total: Any, rows: int, packed: Sequence[Any]) -> TileOfQueries:
-        """Returns the tile with number ctaid.x of heads of ``total`` queries; with ``packed``, the arrays of first rows
-        and the number of sequences, a number without a tile is a tile beyond the last row."""
+        """Returns the tile with number ctaid.x of heads of ``total`` queries, `at` the head of this CTA."""
+        return TileOfQueries.at(ctaid.x, (ctaid.z, ctaid.y), nctaid.y, total, rows, packed)
+
+    @staticmethod
+    def at(
+        number: Any, place: tuple[Any, Any], heads: Any, total: Any, rows: int, packed: Sequence[Any]
+    ) -> TileOfQueries:
+        """Returns a tile of the batch and head ``place``, of ``heads`` in a batch; with ``packed``, the arrays of first
+        rows and the number of sequences, a number without a tile is a tile beyond the last row."""
+        batch, head = place
         if not packed:
-            row = ctaid.x * rows
-            return TileOfQueries(row, total, ctaid.z * nctaid.y + ctaid.y, (ctaid.z, ctaid.y, row), total)
+            row = number * rows
+            return TileOfQueries(row, total, batch * heads + head, (batch, head, row), total)
         cu_q, _, sequences = packed
-        index = find_sequence(Global(u32, cu_q), sequences, total, rows, ctaid.x)
+        index = find_sequence(Global(u32, cu_q), sequences, total, rows, number)
         first, stop = rows_of(Global(u32, cu_q), index, total)
-        length, row = stop - first, (ctaid.x - (first // rows + index)) * rows
+        length, row = stop - first, (number - (first // rows + index)) * rows
         row = select(row < length, row, length)
-        place = RAGGED_ROWS, stop, ctaid.y, RAGGED_ROWS - length + row
-        return TileOfQueries(row, length, ctaid.y, place, total, first)
+        return TileOfQueries(
+            row, length, head, (RAGGED_ROWS, stop, head, RAGGED_ROWS - length + row), total, first
+        )
 
     def lse_at(self, thread: Any) -> Any:
         """Returns the index of a query's log-sum-exp."""
@@ -90,9 +98,10 @@ class Extent:
         """The number of queries for a mask: at least one, because the CTA takes at least one tile of queries."""
         return self.q_len if self.stops is None else max(self.q_len, 1)
 
-    def exists(self) -> AbstractContextManager[Any]:
-        """Returns the branch of CTAs that have keys: there are more numbers than blocks of packed sequences."""
-        return nullcontext() if self.stops is None else If(self.key < self.kv_len)
+    @property
+    def exists(self) -> Any:
+        """Whether the CTA has keys (pred): there are more numbers than blocks of packed sequences."""
+        return True if self.stops is None else self.key < self.kv_len
 
     def queries_at(self, head: Any, row: Any) -> tuple[Any, ...]:
         """Returns the coordinates of a row of queries in a tensor map."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from warpwright.errors import UsageError
@@ -21,7 +22,7 @@ __all__ = [
     "tile_width",
 ]
 
-CONTROL_BYTES = 2048
+CONTROL_BYTES = 1024
 ROW = 256  # floats of a row of the sums of dQ, the largest extent of a tensor map's box
 Dim3 = tuple[int, int, int]
 
@@ -34,13 +35,14 @@ class BackwardConfig:
     stages. With ``early`` S and dP of the next tile are issued when dQ of this tile has left for the sums; without it
     at the start of the next step, and then dV of half a tile is issued when its half of dS is there, and dK when dQ is
     there. With ``rotated`` the CTAs of a head begin at different queries, so that fewer CTAs add to one address at a
-    time.
+    time. ``resident`` CTAs run at a time: an H100 or H200 has so many SMs.
     """
 
     head_dim: int = 128
     tile: tuple[int, int] = (64, 128)
     early: bool = False
     rotated: bool = False
+    resident: int = 132
 
     @property
     def threads(self) -> int:
@@ -54,10 +56,11 @@ class BackwardConfig:
 
     @property
     def smem_bytes(self) -> int:
-        """Dynamic shared memory of a CTA of `gradients`, bytes, at most: K, V, Q, dO, dS and sums of dQ."""
+        """Dynamic shared memory of a CTA of `gradients`, bytes, at most: K, V, Q, dO, dS, sums of dQ, and what the
+        warps that convert sums have."""
         queries, keys = self.tile
         halves = 2 * keys * self.head_dim + 4 * queries * self.head_dim + 2 * queries * keys
-        return CONTROL_BYTES + 2 * halves + 4 * queries * self.head_dim + 16 * queries
+        return CONTROL_BYTES + 2 * halves + 8 * queries * self.head_dim + 16 * queries
 
 
 CONFIGS = {  # by head dimension and whether there is a right bound
@@ -85,18 +88,20 @@ C = TypeVar("C", bound=TileConfig)
 @dataclass(frozen=True, slots=True)
 class BackwardPlan(Generic[C]):
     """Three launches in ``grids``: `prepare`, `gradients`, `convert`, those of `sm90.backward` or `sm100.backward`.
-    ``scalars`` are by the names of their parameters.
+    ``scalars`` are by the names of their parameters; a
+    string names an array.
 
     Maps are those of arrays (batch, heads, rows, head_dim) of any strides with dense rows. The launches share float32
     arrays, ``scratch``: the ``sums`` of dQ, in the order of fragments; and of (batch · heads, padded queries) the
     ``shifts`` that are added to scaled scores in base 2, and the ``means``, the mean gradient of each query's weights.
+    ``progress`` are the counters of `sm90.backward_dq.Progress`.
     """
 
     config: C
     bounds: tuple[bool, bool]
     scratch: dict[str, tuple[int, int]]
     grids: tuple[Dim3, Dim3, Dim3]
-    scalars: dict[str, int | float]
+    scalars: dict[str, int | float | str]
 
 
 def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardPlan[BackwardConfig]:
@@ -104,7 +109,8 @@ def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardP
 
     Raises UsageError for a head dimension above 128.
     """
-    return launches_of(problem, config or _choose(problem))
+    found = launches_of(problem, config or _choose(problem))
+    return convert_ahead(found, problem.batch * problem.kv_heads, problem)
 
 
 def launches_of(problem: Problem, config: C) -> BackwardPlan[C]:
@@ -129,6 +135,24 @@ def launches_of(problem: Problem, config: C) -> BackwardPlan[C]:
     )
 
 
+def convert_ahead(found: BackwardPlan[BackwardConfig], heads: int, problem: Problem) -> BackwardPlan[BackwardConfig]:
+    """Returns the launches with sums of ``slots`` of ``heads`` heads of K at a time.
+
+    CTAs convert the sums of the head ``lag`` before their own. So late all CTAs of that head have ended when they begin,
+    on an H200: after 1.1 times the number of resident CTAs, 1.5 times with a bound, with which CTAs of a head take
+    different times. As much later the conversion has ended too.
+    """
+    tiles, blocks, resident = found.grids[0][0], found.grids[1][0], found.config.resident
+    late = 1.1 if problem.left is None and problem.right is None else 1.5
+    lag = min(math.ceil(late * resident / blocks), heads)
+    slots = min(lag + math.ceil(0.75 * resident / blocks), heads)
+    sum_heads = slots * problem.group
+    scratch = found.scratch | {"sums": (sum_heads * tiles * found.config.sum_rows, ROW), "progress": (heads, 2)}
+    scalars = found.scalars | {"sum_heads": sum_heads, "counters": 2 * heads, "blocks": blocks, "lag": lag}
+    scalars |= {"sums_at": "sums", "items": problem.group * tiles, "slots": slots, "first": heads - lag, "kv_heads": problem.kv_heads}
+    return replace(found, scratch=scratch, grids=(*found.grids[:2], (tiles, problem.group, lag)), scalars=scalars)
+
+
 def plan_varlen(
     problem: Problem, total_q: int, total_k: int, *, config: BackwardConfig | None = None
 ) -> BackwardPlan[BackwardConfig]:
@@ -141,10 +165,10 @@ def plan_varlen(
     queries, keys = found.tile
     tiles, blocks = total_q // queries + problem.batch, total_k // keys + problem.batch
     stats, by_query, anywhere = (problem.heads, tiles * queries), (tiles, problem.heads, 1), total_q + total_k
-    return BackwardPlan(
+    launches = BackwardPlan(
         config=found,
         bounds=(problem.left is not None, problem.right is not None),
-        scratch={"sums": (problem.heads * tiles * found.sum_rows, ROW), "shifts": stats, "means": stats},
+        scratch={"shifts": stats, "means": stats},
         grids=(by_query, (blocks, problem.kv_heads, 1), by_query),
         scalars={
             "q_len": total_q,
@@ -157,6 +181,7 @@ def plan_varlen(
             "sequences": problem.batch,
         },
     )
+    return convert_ahead(launches, problem.kv_heads, problem)
 
 
 def _choose(problem: Problem) -> BackwardConfig:

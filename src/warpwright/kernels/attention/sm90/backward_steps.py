@@ -122,17 +122,21 @@ class QueryMask:
 
 @dataclass(frozen=True)
 class QueryTiles:
-    """A cursor over ``count`` tiles of queries from ``first`` on, which wraps around and begins at ``start``; ``tile``
-    is the current one."""
+    """A cursor over ``count`` tiles of queries from ``first`` on, which wraps around; ``tile`` is the current one. With
+    ``rotated``, a block's number and the number of blocks, each block begins at another tile."""
 
     first: Any
     count: Any
-    start: Any
+    rotated: tuple[Any, Any] | None
     tile: Any = None
 
     def begin(self) -> QueryTiles:
         """Returns a cursor at the start."""
-        return replace(self, tile=var(u32, self.start))
+        start = self.first
+        if self.rotated is not None:
+            block, blocks = self.rotated
+            start = start + self.count * block // blocks
+        return replace(self, tile=var(u32, start))
 
     def total(self, group: Any) -> Any:
         """Returns the number of tiles of ``group`` heads."""
@@ -185,16 +189,19 @@ class Memory:
         queries, keys = config.tile
         rows = smem.tile(dtype, (queries, config.head_dim), swizzle=128)
         part_of_dq = config.sum_rows // CONSUMERS, ROW
+        small = smem.tile(f32, (STAGES, queries)), smem.tile(f32, (STAGES, queries)), smem.tile(u32, (STAGES, FOUR))
+        for each in small:
+            each.place.known()  # allocated before the tiles, whose alignment would leave gaps between them
         return Memory(
             k=smem.tile(dtype, (keys, config.head_dim), swizzle=128),
             v=smem.tile(dtype, (keys, config.head_dim), swizzle=128),
             kv=mbarrier(1, name="kv_full"),
             q=Ring(STAGES, empty=CONSUMERS, name="q", rows=rows),
             do=Ring(STAGES, empty=CONSUMERS, name="do", rows=rows),
-            stats=(smem.tile(f32, (STAGES, queries)), smem.tile(f32, (STAGES, queries))),
+            stats=small[:2],
             ds=smem.tile(dtype, (STAGES * queries, keys), swizzle=128),
             sums=Ring(CONSUMERS, full=WARPS, name="sums", sums=smem.tile(f32, part_of_dq)),
-            items=smem.tile(u32, (STAGES, FOUR)),
+            items=small[2],
         )
 
 
