@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import tests.races.removals as removals
 from tests.races.test_shipped import SHIPPED
+from tests.races.watched import Watched
 from warpwright import ptx
 from warpwright.gpu import LaunchResult
 
@@ -42,7 +42,7 @@ def texts(names: Iterable[str] = SHIPPED) -> Iterator[tuple[str, str]]:
         self.texts.append(ptx.to_text(module))
         return LaunchResult()
 
-    with mock.patch.object(removals.Watched, "launch", keep):
+    with mock.patch.object(Watched, "launch", keep):
         for name in names:
             launched = SHIPPED[name]().texts
             yield from ((f"{name} [{number}]", comparable(text)) for number, text in enumerate(launched))

@@ -20,7 +20,8 @@ from tests.kernels.attention.decode_helpers import launches
 from tests.kernels.attention.varlen_helpers import pack_sequences, prepare_launch
 from tests.kernels.gemm.sm100.test_switches import SWITCHES
 from tests.kernels.helpers import BF16
-from tests.races.removals import KERNELS, attention_backward, blackwell, hopper, ladder_gemm, mma_sync
+from tests.races.attention_runs import attention_backward, mma_sync
+from tests.races.removals import KERNELS, blackwell, hopper, ladder_gemm
 from tests.races.watched import Watched
 from tests.samples import sampled
 from warpwright.kernels.attention import Problem

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from warpwright import ptx
 from warpwright.gpu import LaunchResult
 from warpwright.ptx import nodes
 from warpwright.run.check import check
-from warpwright.run.launch import Entry
+from warpwright.run.launch import Entry, launch
+from warpwright.targets import DEVICES
 from warpwright.vgpu import Device
 from warpwright.vgpu.checks.findings import Verdict
 
@@ -60,3 +61,14 @@ class Watched:
         options = {"device": self.device, "depends_on": self.depends_on, "update": True}
         self.verdicts.append(check(Entry(module, function), grid, block, cluster, smem, args, strict=True, **options))
         return LaunchResult()
+
+
+def watched_device(device: str, change: Change | None, sms: int) -> Watched:
+    """Returns a device with few SMs, so that clusters compute several tiles."""
+    return Watched(Device(replace(DEVICES[device], sms=sms)), change)
+
+
+def watch_launch(call: Iterable[Any], number: int, watched: Watched) -> None:
+    """Run the launches of a call up to the ``number``-th, which is checked."""
+    for index, found in zip(range(number + 1), call, strict=False):
+        launch(found.kernel, found.grid, args=found.args, device=watched if index == number else watched.device)

@@ -60,7 +60,7 @@ def _is_user(module: str | None) -> bool:
 def user_frame() -> FrameType:
     """Returns the innermost frame outside the language: the line of the kernel that is being traced."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not is_user(frame):
+    while frame is not None and not _is_user(frame.f_globals.get("__name__")):  # `is_user`, once an instruction
         frame = frame.f_back
     return frame or sys._getframe(1)
 

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from warpwright import ptx
 from warpwright.lang.trace import SMEM, STACK, Trace
@@ -117,13 +118,18 @@ def _names(item: nodes.Item) -> list[str]:
 def _add_names(operands: Iterable[nodes.Operand], found: list[str]) -> None:
     for operand in operands:
         if isinstance(operand, nodes.Reg):
-            found += _NAME.findall(operand.name)
+            found += _registers_in(operand.name)
         elif isinstance(operand, nodes.Vector):
             _add_names(operand.items, found)
         elif isinstance(operand, nodes.Address):
             _add_names((operand.base, *operand.extra), found)
         elif isinstance(operand, nodes.Pair):
             _add_names((operand.first, operand.second), found)
+
+
+@lru_cache(maxsize=1 << 14)
+def _registers_in(name: str) -> list[str]:
+    return _NAME.findall(name)
 
 
 def _drop_unread(trace: Trace) -> list[nodes.Item]:

@@ -8,10 +8,10 @@ instructions with `Trace.emit` or `Trace.result`, and keeps no reference to it. 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from types import FrameType
 from typing import Any
 
@@ -118,26 +118,35 @@ class Trace:
         An operand is a string (PTX text), an int, an `Expr`, or an operand node. ``guard`` is a predicate.
         Raises KernelError if the target does not have the instruction or a register is used outside its scope.
         """
+        self._append(opcode, self._sources(operands), guard)
+
+    def _append(self, opcode: str, operands: tuple[nodes.Operand, ...], guard: Expr | str | None = None) -> None:
+        """`emit` with operands that are nodes."""
         self._check_opcode(opcode, len(operands))
-        instruction = nodes.Instruction(opcode, tuple(self.node(item) for item in operands), self._guard(guard))
+        instruction = nodes.Instruction(opcode, operands, self._guard(guard))
         self._mark_line()
         self.items.append(instruction)
 
     def result(self, opcode: str, type: type[Scalar], *operands: Operand, guard: Expr | str | None = None) -> Expr:
         """Emit ``opcode reg, operands`` and return ``reg``, a new register of ``type``."""
-        sources = tuple(self.node(item) for item in operands)
+        return self._result(opcode, type, self._sources(operands), guard)
+
+    def _result(
+        self, opcode: str, type: type[Scalar], sources: tuple[nodes.Operand, ...], guard: Expr | str | None = None
+    ) -> Expr:
+        """`result` with operands that are nodes."""
         register = self.fresh(type)
-        self.emit(opcode, register, *sources, guard=guard)
+        self._append(opcode, (_register(register.reg), *sources), guard)
         return register
 
     def pure(self, opcode: str, type: type[Scalar], *operands: Operand) -> Expr:
         """Like `result` for an instruction without side effects: a repeated one in the same scope is emitted once."""
-        sources = tuple(self.node(item) for item in operands)
+        sources = self._sources(operands)
         key = (opcode, type, sources)
         known = self._pure_results.get(key)
         if known is not None and known.scope.open:
             return known
-        register = self.result(opcode, type, *sources)
+        register = self._result(opcode, type, sources)
         self.pure_registers.add(register.reg)
         if not any(isinstance(item, Expr) and item.mutable for item in operands):
             self._pure_results[key] = register
@@ -202,10 +211,13 @@ class Trace:
 
     # From operands to nodes.
 
+    def _sources(self, operands: Iterable[Operand]) -> tuple[nodes.Operand, ...]:
+        return tuple([self.node(item) for item in operands])
+
     def node(self, operand: Operand) -> nodes.Operand:
         """Returns ``operand`` as an operand node. Raises KernelError if its register may not be read here."""
         if isinstance(operand, Expr):
-            return nodes.Reg(self.use(operand).reg)
+            return _register(self.use(operand).reg)
         if isinstance(operand, _NODES):
             return operand
         if isinstance(operand, bool | int):
@@ -276,6 +288,12 @@ class Trace:
         """Drop the items from index ``start`` on: a branch that is never taken."""
         del self.items[start:]
         self._line = None
+
+
+@lru_cache(maxsize=1 << 14)
+def _register(name: str) -> nodes.Reg:
+    """Returns the operand of a register; kernels name theirs alike, and a new node costs ten times a look-up."""
+    return nodes.Reg(name)
 
 
 def _out_of_scope(value: Expr, here: Scope) -> str:

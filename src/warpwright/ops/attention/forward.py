@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
+from warpwright import targets
 from warpwright.arrays.device import DeviceArray, reach
 from warpwright.arrays.libraries import OTHER, Library, views_of
 from warpwright.gpu import Device
@@ -132,12 +135,7 @@ def describe(
     target = arrays.target_of(inputs, device)
     functions: dict[str, Any] = {"softcap": softcap, "sinks": sinks, "score_mod": score_mod, "mask_mod": mask_mod}
     scales = {"scale_q": scale_q, "scale_k": scale_k, "scale_v": scale_v}
-    narrow = inputs["q"].dtype == FLOAT8
-    if narrow or any(value is not None for value in scales.values()):
-        fp8.check_float8(inputs, scales, functions, target.spec.arch)
-    dtype = fp8.output_dtype(inputs) if narrow else inputs["q"].dtype
-    if out is not None:
-        arrays.check_out(inputs["out"], inputs, dtype)
+    dtype = _check_dtypes(inputs, scales, functions, target.spec.arch)
     problem = arrays.problem_of(inputs, bool(causal), window, scale)
     columns = inputs["v"].shape[3]
     result = arrays.new_result(library, q, views["q"], layout, columns, dtype) if out is None else out
@@ -145,29 +143,57 @@ def describe(
     lse = library.empty(rows, arrays.FLOAT32, q) if return_lse else None
     memory = {"o": library.view(result), "lse": None if lse is None else library.view(lse)}
     changes = mods.given_mods(library, inputs["q"], inputs["q"].shape[1], **functions)
-    chosen, spec = None, target.spec
     if changes is not None:
-        mods.check_target(spec.arch, target.name)
-    if problem is not None and changes is not None:
-        chosen = mods.plan_modified(problem, changes.mods, spec.arch, spec.sms, library is not OTHER)
-    elif problem is not None and narrow:
-        own_scales = fp8.scales_of(library, inputs, scales)
-        chosen = fp8.plan_fp8(problem, frozenset(own_scales), dtype, spec.sms, library is not OTHER)
-        memory |= own_scales | {fp8.VALUES: library.view(library.empty(chosen.scratch[fp8.VALUES], fp8.BYTE, q))}
-    elif problem is not None:
-        chosen = plan.choose(problem, spec.arch, spec.sms, plan.setting(), library is not OTHER)
+        mods.check_target(target.spec.arch, target.name)
+    plans, own = (
+        _plans_and_arrays(problem, changes, scales, library, inputs, q, dtype, target.spec) if problem else ([], {})
+    )
+    chosen = plans[-1] if plans else None
     parts = [result, *([lse] if return_lse else []), *([plan.explain(chosen, target.name)] if explain else [])]
     call = binding.Call(target, library, parts[0] if len(parts) == 1 else tuple(parts))
-    if chosen is not None:
-        plans = [chosen]
-        if problem is not None and changes is not None:
-            lists, own = _lists_and_arrays(problem, changes, library, q, spec.arch)
-            plans, memory = [*lists, chosen], memory | own
-        in_place = _prepare(call, plans, library, {"q": q, "k": k, "v": v, "o": result}, views | memory, layout)
+    if plans:
+        operands = {"q": q, "k": k, "v": v, "o": result}
+        in_place = _prepare(call, plans, library, operands, views | memory | own, layout)
         if in_place and isinstance(inputs["q"], DeviceArray):
             shape = arrays.result_shape(views["q"], layout, columns)
             call.entry = functools.partial(_entry, call, library, tuple(given.values()), lse, shape)
     return call
+
+
+def _check_dtypes(
+    inputs: Mapping[str, Any], scales: Mapping[str, Any], functions: Mapping[str, Any], arch: str
+) -> np.dtype[Any]:
+    """Returns the dtype of the result. Raises UsageError for what float8 may not have, and for an ``out`` that does not
+    fit."""
+    narrow = inputs["q"].dtype == FLOAT8
+    if narrow or any(value is not None for value in scales.values()):
+        fp8.check_float8(inputs, scales, functions, arch)
+    dtype: np.dtype[Any] = fp8.output_dtype(inputs) if narrow else inputs["q"].dtype
+    if "out" in inputs:
+        arrays.check_out(inputs["out"], inputs, dtype)
+    return dtype
+
+
+def _plans_and_arrays(
+    problem: Problem,
+    changes: mods.Given | None,
+    scales: Mapping[str, Any],
+    library: Library,
+    inputs: Mapping[str, Any],
+    q: Array,
+    dtype: np.dtype[Any],
+    spec: targets.Device,
+) -> tuple[list[binding.Plan], dict[str, Any]]:
+    """Returns the plans of a call, the attention itself last, and the arrays that they take besides Q, K, V and O."""
+    workspace = library is not OTHER
+    if changes is not None:
+        lists, own = _lists_and_arrays(problem, changes, library, q, spec.arch)
+        return [*lists, mods.plan_modified(problem, changes.mods, spec.arch, spec.sms, workspace)], own
+    if problem.dtype == FLOAT8:
+        own = {**fp8.scales_of(library, inputs, scales)}
+        chosen = fp8.plan_fp8(problem, frozenset(own), dtype, spec.sms, workspace)
+        return [chosen], own | {fp8.VALUES: library.view(library.empty(chosen.scratch[fp8.VALUES], fp8.BYTE, q))}
+    return [plan.choose(problem, spec.arch, spec.sms, plan.setting(), workspace)], {}
 
 
 def _prepare(

@@ -55,6 +55,7 @@ from warpwright.lang import (
     If,
     Kernel,
     Ring,
+    Var,
     bf16,
     ctaid,
     ex2,
@@ -201,22 +202,16 @@ def attention(
             Break(when=count == 0)
             query = row + own % places
             low, high = mask.first(query), mask.stop(query)
-            whole = count - min(max(mask.stop(row) // keys, first) - first, count)
+            runs = runs_of(mask, row, first, count)
             row_max.set(LOWEST)
             row_sum.set(0.0)
-            runs = [(0, count, True)] if bounds[0] else [(0, whole, True), (whole, count, False)]
             for start, stop, masked in runs:
                 for step in loop(start, stop):
                     visible = visible_columns((first + count - 1 - step) * keys, low, high) if masked else None
                     slot = next(of_s)
                     slot.full.wait()
                     tcgen05.fence_after_thread_sync()
-                    scores = load_scores(slot.s, visible)
-                    shift = max(reduce(max, scores) * scale, row_max)
-                    shift = select(shift - row_max > config.lazy, shift, row_max)
-                    factor = ex2(row_max - shift)
-                    row_max.set(shift)
-                    weights = [ex2(fma(score, scale, -shift)) for score in scores]
+                    weights, factor = weights_of(load_scores(slot.s, visible), scale, row_max, config.lazy)
                     store_weights(slot.s, weights, dtype)
                     tcgen05.wait_st()
                     row_sum.set(fma(row_sum, factor, reduce(lambda a, b: a + b, weights)))
@@ -273,6 +268,25 @@ class DecodeRings:
             weights=Ring(2, full=WARPS, name="weights"),
             sum=Ring(1, name="sum", sum=tmem.tile(f32, (config.rows, config.head_dim))),
         )
+
+
+def runs_of(mask: Mask, row: Any, first: Any, count: Any) -> list[tuple[Any, Any, bool]]:
+    """Returns the ``count`` blocks of a part, from right to left, as runs: first, block after it, whether to mask.
+
+    Blocks count from the last one, of a tile whose queries begin at ``row``. With a left bound all blocks are masked.
+    """
+    whole = count - min(max(mask.stop(row) // mask.keys, first) - first, count)
+    return [(0, count, True)] if mask.begin is not None else [(0, whole, True), (whole, count, False)]
+
+
+def weights_of(scores: Sequence[Any], scale: Expr, row_max: Var, lazy: float) -> tuple[list[Any], Any]:
+    """Returns the weights of a block in this thread's row, and the factor of the blocks before it. ``row_max`` grows
+    only where it is more than ``lazy`` below the row max, a power of 2."""
+    shift = max(reduce(max, scores) * scale, row_max)
+    shift = select(shift - row_max > lazy, shift, row_max)
+    factor = ex2(row_max - shift)
+    row_max.set(shift)
+    return [ex2(fma(score, scale, -shift)) for score in scores], factor
 
 
 def store_tile(

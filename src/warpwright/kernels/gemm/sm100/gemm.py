@@ -31,6 +31,7 @@ from warpwright.lang import (
     Expr,
     Global,
     If,
+    Pointer,
     Ring,
     bf16,
     cluster_ctaid,
@@ -99,11 +100,9 @@ def gemm(
     sums = tmem.tile(f32, (LANES, tile_n), cta_group=ctas)
     acc = Ring(config.accumulators * waves, full=1, empty=ctas * WARPS, name="acc", d=sums)
     box = (config.block_rows, 32) if config.swapped else (2 * 32, 128 // out.nbytes)
-    maps = (a, b) if config.direct else (a, b, d)
-    blocks: Any = (
-        None if config.direct else smem.tile(out, (WARPS * box[0], box[1]), swizzle=0 if config.swapped else 128)
-    )
-    init_alloc_sync_early(ab, acc, maps=maps, ctas=ctas)
+    shape, swizzle = (WARPS * box[0], box[1]), 0 if config.swapped else 128
+    blocks: Any = None if config.direct else smem.tile(out, shape, swizzle=swizzle)
+    init_alloc_sync_early(ab, acc, maps=(a, b) if config.direct else (a, b, d), ctas=ctas)
     half: Any = cluster_ctaid.x if ctas > 1 else 0
     both = BOTH if ctas > 1 else None
 
@@ -189,23 +188,16 @@ def gemm(
         scale = factor(alpha, scale_a, scale_b) if epilogue.scaled else None
 
         def finish(sums: list[Any], left: int) -> list[Any]:
-            pairs = shifts if isinstance(shifts, list) else None  # a fragment has two columns of each GROUP, two rows
-            added = [pairs[left // GROUP + i // 4][i % 2] for i in range(len(sums))] if pairs else shifts
-            return before.apply(sums, scale, added)
+            return before.apply(sums, scale, shifts_of_fragment(shifts, left, len(sums)))
 
         for at, row, col in output_tiles():
-            if epilogue.bias and config.swapped:
-                element = Global(epilogue.bias, bias) + min(row + tid.x % LANES, columns - 1)
-                shifts = ld(element, nc=True).to(f32)
-            elif epilogue.bias:
-                first = col + warp.lane % 4 * 2
-                shifts = load_bias(Global(epilogue.bias, bias), first, tile_n // GROUP, GROUP, columns)
+            if epilogue.bias:
+                shifts = load_shifts(Global(epilogue.bias, bias), config, row, col, columns)
             for wave in range(waves):
                 result = next(tiles)
                 result.full.wait()
                 tcgen05.fence_after_thread_sync()
-                place = at["d"], row + wave * LANES, col
-                for moment in store_tile(result.d, d, blocks, *place, finish):
+                for moment in store_tile(result.d, d, blocks, at["d"], row + wave * LANES, col, finish):
                     if moment == "read":
                         tcgen05.fence_before_thread_sync()
                         warp.sync()
@@ -217,3 +209,18 @@ def gemm(
     @role(warps=range(WARPS, 2 * WARPS), when=not config.direct)
     def drain() -> None:
         tma.wait_group(0, read=True)
+
+
+def load_shifts(bias: Pointer[Any], config: Tiling, row: Expr, col: Expr, columns: Expr) -> Any:
+    """Returns the bias of a thread's row of a swapped tile, else pairs of columns of the tile, one of each `GROUP`."""
+    if config.swapped:
+        return ld(bias + min(row + tid.x % LANES, columns - 1), nc=True).to(f32)
+    return load_bias(bias, col + warp.lane % 4 * 2, config.tile[1] // GROUP, GROUP, columns)
+
+
+def shifts_of_fragment(shifts: Any, left: int, count: int) -> Any:
+    """Returns what to add to ``count`` sums from column ``left`` on; a fragment has two columns of each `GROUP`, two
+    rows."""
+    if not isinstance(shifts, list):
+        return shifts
+    return [shifts[left // GROUP + i // 4][i % 2] for i in range(count)]
