@@ -12,6 +12,7 @@ import numpy as np
 import warpwright as ww
 from tests.kernels.attention import attention_helpers
 from tests.kernels.attention.attention_helpers import normal_qkv
+from tests.kernels.attention.backward_helpers import resident
 from tests.kernels.attention.decode_helpers import launches
 from tests.kernels.attention.fp8_helpers import E4M3, random_inputs
 from tests.kernels.attention.fp8_helpers import launches as fp8_launches
@@ -190,13 +191,14 @@ def attention_backward(
 def modified_backward(number: int, change: Change | None = None) -> Watched:
     """Run one of the launches of the gradients with a function of the score, a mask function, a cap and sinks; the
     launches before run without a check."""
-    watched, each = watched_device("h200", change, 4), replace(CAUSAL, causal=False)
+    watched, each = watched_device("h200", change, 4), replace(CAUSAL, heads=3, kv_heads=3, causal=False)
     q, k, v, o, do = _tensors(each, ("q", "k", "v", "o", "do"))
     options = {"causal": False, "window": None, "scale": None, "layout": "bhsd", "device": watched.device}
     rows = np.zeros(q.shape[:3], np.float32)
-    functions: dict[str, Any] = {"softcap": 4.0, "sinks": np.ones(2, np.float32), "mask_mod": sees_document}
+    functions: dict[str, Any] = {"softcap": 4.0, "sinks": np.ones(3, np.float32), "mask_mod": sees_document}
     functions["score_mod"] = lambda score, batch, head, q, k: score * 0.5
-    call = describe_gradients(q, k, v, o, rows, do, dlse=rows, **options, **functions)
+    with resident(1):
+        call = describe_gradients(q, k, v, o, rows, do, dlse=rows, **options, **functions)
     watch_launch(call, number, watched)
     return watched
 
@@ -204,13 +206,14 @@ def modified_backward(number: int, change: Change | None = None) -> Watched:
 def packed_backward(number: int, change: Change | None = None) -> Watched:
     """Run one of the launches of the gradients of packed sequences, two of them without queries or without keys; the
     launches before run without a check."""
-    watched, each = watched_device("h200", change, 4), replace(CAUSAL, batch=1)
+    watched, each = watched_device("h200", change, 4), replace(CAUSAL, heads=3, kv_heads=3)
     given = pack_sequences(each, [300, 0, 70, 5], [330, 20, 70, 0])
-    rows = np.zeros((2, len(given.q)), np.float32)
+    rows = np.zeros((3, len(given.q)), np.float32)
     arrays = {"q": given.q, "k": given.k, "v": given.v, "o": given.q, "do": given.q, "lse": rows, "dlse": rows}
     starts = {"cu_seqlens_q": given.cu_q, "cu_seqlens_k": given.cu_k}
     options = {"causal": True, "scale": None, "window": None, "device": watched.device}
-    call = describe_packed(**arrays, **starts, **options)
+    with resident(1):
+        call = describe_packed(**arrays, **starts, **options)
     watch_launch(call, number, watched)
     return watched
 
@@ -227,6 +230,7 @@ FEW = Problem(1, 1, 1, 100, 290, 64, causal=True)
 FEW_BACKWARD = Problem(1, 2, 1, 230, 290, 64, causal=True)
 STEPS_BACKWARD = Problem(1, 2, 1, 390, 300, 64, causal=True)  # up to eight steps a CTA
 CAUSAL = Problem(1, 2, 1, 640, 672, 64, causal=True)  # diagonals end inside blocks
+HEADS = replace(CAUSAL, heads=3, kv_heads=3, q_len=320, kv_len=336)  # the last one reuses the sums of the first one
 WINDOW = replace(CAUSAL, causal=False, window=(300, 0))
 DOCUMENTS = np.repeat(np.arange(5, dtype=np.int32), 160)[:672]
 DECIDED = Problem(1, 2, 1, 640, 672, 64)
@@ -273,10 +277,12 @@ ATTENTION: dict[str, Callable[..., Watched]] = {
     "new rows": functools.partial(_paged, None),
     "chunks paged": functools.partial(_paged, None, number=1),
     "backward sm90": functools.partial(
-        attention_backward, 1, replace(CAUSAL, head_dim=128), BackwardConfig(128, (64, 128))
+        attention_backward, 1, replace(HEADS, head_dim=128), BackwardConfig(128, (64, 128), resident=1)
     ),
-    "backward sm90 early": functools.partial(attention_backward, 1, CAUSAL, BackwardConfig(64, (64, 128), early=True)),
-    "backward sm90 prepare": functools.partial(attention_backward, 0, CAUSAL, BackwardConfig(64, (64, 128))),
+    "backward sm90 early": functools.partial(
+        attention_backward, 1, HEADS, BackwardConfig(64, (64, 128), early=True, resident=1)
+    ),
+    "backward sm90 prepare": functools.partial(attention_backward, 0, HEADS, BackwardConfig(64, (64, 128), resident=1)),
     "backward sm90 convert": functools.partial(attention_backward, 2, CAUSAL, BackwardConfig(64, (64, 128))),
     **{
         f"backward sm90 {kind}{name}": functools.partial(run, number)

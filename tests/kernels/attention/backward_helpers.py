@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import BF16, SENTINEL, normal_qkv
 from warpwright.kernels.attention import Problem, reference
+from warpwright.kernels.attention.sm90.backward_plan import CONFIGS
 from warpwright.kernels.reference import FLOAT32_STEP, MMA_K, ulp
 from warpwright.lang.trace import Traced
+from warpwright.ops.attention import varlen_backward
 from warpwright.ops.attention.backward import choose
 from warpwright.targets import DEVICES
 
@@ -37,6 +41,20 @@ def random(problem: Problem, seed: int = 0) -> Arrays:
     """Returns Q, K, V and the gradient of the output, of normally distributed numbers."""
     q, k, v = normal_qkv(problem, seed)
     return q, k, v, np.random.default_rng(seed + 1).standard_normal(q.shape).astype(problem.dtype)
+
+
+@contextmanager
+def resident(ctas: int) -> Iterator[None]:
+    """Within it the configurations of Hopper's gradients are those for a GPU that runs ``ctas`` CTAs at a time: CTAs
+    convert the sums of dQ of an earlier head even of few heads."""
+    changed = {key: replace(each, resident=ctas) for key, each in CONFIGS.items()}
+    caches = choose, varlen_backward.choose
+    with patch.dict(CONFIGS, changed):
+        for cache in caches:
+            cache.cache_clear()
+        yield
+    for cache in caches:
+        cache.cache_clear()
 
 
 def arrays(problem: Problem, given: Arrays, config: Any = None, arch: str = "sm_90a") -> dict[str, Any]:

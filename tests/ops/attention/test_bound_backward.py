@@ -39,7 +39,7 @@ def launches(monkeypatch) -> Iterator[list[Any]]:
             assert all(spans(block, each) for each in array.values())
         for number, each in enumerate(array.values()):
             each[...] = number
-        assert [(each == number).all() for number, each in enumerate(array.values())] == [True] * 3
+        assert [(each == number).all() for number, each in enumerate(array.values())] == [True] * 4
 
     def allocator(nbytes: int, _: Any) -> Any:
         def allocate(stream: int) -> int:

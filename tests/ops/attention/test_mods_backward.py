@@ -11,6 +11,7 @@ import pytest
 
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import normal_qkv
+from tests.kernels.attention.backward_helpers import resident
 from tests.ops.attention.test_mods import CASES, SINKS
 from tests.samples import sampled
 from warpwright.errors import KernelError, UsageError
@@ -179,8 +180,9 @@ def test_the_verdict_is_clean() -> None:
         return (k < 128) | ((k < 256) & (q < 128) & ((k + q) & 1 == 0))
 
     options, score, _ = CASES["all of them"]
-    problem = replace(PROBLEM, batch=1, q_len=140, kv_len=300)
-    run(problem, "all of them", (options | {"mask_mod": seen}, score, seen), check)
+    problem = replace(PROBLEM, q_len=140, kv_len=300)
+    with resident(1):
+        run(problem, "all of them", (options | {"mask_mod": seen}, score, seen), check)
 
 
 def refusal(error: type[Exception], **options: Any) -> str:

@@ -30,13 +30,11 @@ from warpwright.kernels.attention.sm90.backward_steps import (
     load_panels,
     load_rows_when_empty,
     multiply_elements,
-    pack_pairs,
-    store_transposed,
 )
 from warpwright.kernels.attention.sm90.block_lists import BlockLists
 from warpwright.kernels.attention.sm90.plan import WARPGROUP
 from warpwright.kernels.attention.sm90.steps import LOG2E, init_barriers
-from warpwright.kernels.tiles import WARP_ROWS, WARPS
+from warpwright.kernels.tiles import WARPS
 from warpwright.lang import (
     Expr,
     Global,
@@ -51,7 +49,6 @@ from warpwright.lang import (
     fence,
     griddepcontrol,
     kernel,
-    ld,
     loop,
     mbarrier,
     nctaid,

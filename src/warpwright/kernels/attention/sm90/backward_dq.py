@@ -90,9 +90,7 @@ def await_count(counter: Pointer[u32], count: Any) -> None:
 class Converter:
     """A warp that converts the part of one consumer of tiles of dQ, through a box of sums and a tile of ``dtype``."""
 
-    def __init__(
-        self, config: BackwardConfig, sums: Global[f32], dtype: type[Scalar], factor: Any
-    ) -> None:
+    def __init__(self, config: BackwardConfig, sums: Global[f32], dtype: type[Scalar], factor: Any) -> None:
         box = smem.tile(f32, (config.sum_rows // (len(CONVERTERS) * BOXES), ROW))
         self.staged = Ring(len(CONVERTERS), empty=0, name="staged", sums=box)
         self.out = smem.tile(dtype, (len(CONVERTERS) * STRIP, STRIP), swizzle=128)

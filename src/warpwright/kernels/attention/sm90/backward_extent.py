@@ -46,9 +46,7 @@ class TileOfQueries:
         first, stop = rows_of(Global(u32, cu_q), index, total)
         length, row = stop - first, (number - (first // rows + index)) * rows
         row = select(row < length, row, length)
-        return TileOfQueries(
-            row, length, head, (RAGGED_ROWS, stop, head, RAGGED_ROWS - length + row), total, first
-        )
+        return TileOfQueries(row, length, head, (RAGGED_ROWS, stop, head, RAGGED_ROWS - length + row), total, first)
 
     def lse_at(self, thread: Any) -> Any:
         """Returns the index of a query's log-sum-exp."""

@@ -138,9 +138,9 @@ def launches_of(problem: Problem, config: C) -> BackwardPlan[C]:
 def convert_ahead(found: BackwardPlan[BackwardConfig], heads: int, problem: Problem) -> BackwardPlan[BackwardConfig]:
     """Returns the launches with sums of ``slots`` of ``heads`` heads of K at a time.
 
-    CTAs convert the sums of the head ``lag`` before their own. So late all CTAs of that head have ended when they begin,
-    on an H200: after 1.1 times the number of resident CTAs, 1.5 times with a bound, with which CTAs of a head take
-    different times. As much later the conversion has ended too.
+    CTAs convert the sums of the head ``lag`` before their own, whose CTAs have all ended on an H200 when they begin: so
+    many CTAs after 1.1 times those that are resident, 1.5 times with a bound, with which CTAs of a head take different
+    times. After 0.75 times as many more the conversion has ended too.
     """
     tiles, blocks, resident = found.grids[0][0], found.grids[1][0], found.config.resident
     late = 1.1 if problem.left is None and problem.right is None else 1.5
@@ -149,7 +149,13 @@ def convert_ahead(found: BackwardPlan[BackwardConfig], heads: int, problem: Prob
     sum_heads = slots * problem.group
     scratch = found.scratch | {"sums": (sum_heads * tiles * found.config.sum_rows, ROW), "progress": (heads, 2)}
     scalars = found.scalars | {"sum_heads": sum_heads, "counters": 2 * heads, "blocks": blocks, "lag": lag}
-    scalars |= {"sums_at": "sums", "items": problem.group * tiles, "slots": slots, "first": heads - lag, "kv_heads": problem.kv_heads}
+    scalars |= {
+        "sums_at": "sums",
+        "items": problem.group * tiles,
+        "slots": slots,
+        "first": heads - lag,
+        "kv_heads": problem.kv_heads,
+    }
     return replace(found, scratch=scratch, grids=(*found.grids[:2], (tiles, problem.group, lag)), scalars=scalars)
 
 
