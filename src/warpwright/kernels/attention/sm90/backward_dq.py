@@ -93,7 +93,10 @@ class Converter:
     def __init__(self, config: BackwardConfig, sums: Global[f32], dtype: type[Scalar], factor: Any) -> None:
         box = smem.tile(f32, (config.sum_rows // (len(CONVERTERS) * BOXES), ROW))
         self.staged = Ring(len(CONVERTERS), empty=0, name="staged", sums=box)
-        self.out = smem.tile(dtype, (len(CONVERTERS) * STRIP, STRIP), swizzle=128)
+        # A consumer has half of the queries, or half of the columns.
+        self.by_rows = config.head_dim == STRIP
+        self.rows = config.tile[0] // len(CONVERTERS) if self.by_rows else config.tile[0]
+        self.out = smem.tile(dtype, (len(CONVERTERS) * self.rows, STRIP), swizzle=128)
         self.config, self.sums, self.factor = config, sums, factor
 
     def begin(self) -> None:
@@ -129,15 +132,14 @@ class Converter:
         corner = sums.at(0, (number * 32 + warp.lane) * FOUR) + start * WARPGROUP
         values = [value * self.factor for value in ld(corner, vec=FOUR)]
         words = pack_pairs(values, self.out.dtype)
-        store_transposed(part(self.out, self.own, STRIP, "k"), words, top, number * WARP_ROWS)
+        store_transposed(part(self.out, self.own, self.rows, "k"), words, top, number * WARP_ROWS)
 
     def store(self, dq: tma.Map[Scalar], place: tuple[Any, ...]) -> None:
         """Store what was rounded to this warp's part of the tile that begins at ``place``."""
         *before, row = place
-        by_rows = self.config.head_dim == STRIP  # a consumer has half of the queries, not half of the columns
-        top, left = (self.own * STRIP, 0) if by_rows else (0, self.own * STRIP)
+        top, left = (self.own * self.rows, 0) if self.by_rows else (0, self.own * STRIP)
         with If(self.one):
-            tma.store(dq[(*before, row + top, left)], part(self.out, self.own, STRIP, "k"))
+            tma.store(dq[(*before, row + top, left)], part(self.out, self.own, self.rows, "k"))
             tma.commit_group()
             tma.wait_group(0, read=True)
         warp.sync()

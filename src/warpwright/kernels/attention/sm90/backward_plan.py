@@ -66,7 +66,7 @@ class BackwardConfig:
 CONFIGS = {  # by head dimension and whether there is a right bound
     (64, False): BackwardConfig(64, (128, 128), early=True, rotated=True),
     (64, True): BackwardConfig(64, (128, 128), early=True),
-    (128, False): BackwardConfig(128, (64, 128)),
+    (128, False): BackwardConfig(128, (64, 128), rotated=True),
     (128, True): BackwardConfig(128, (64, 128)),
 }
 HEAD_DIMS = (64, 128)
