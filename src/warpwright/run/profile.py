@@ -67,6 +67,6 @@ def profile(
     how |= {"limit": limit, "memory": arrays}
     with pass_arguments(entry.name, entry.function.params, args, arrays) as passed:
         launch(args=passed, listener=capture, **how)
-        if not capture.complete():
+        while not capture.complete():
             launch(args=passed, listener=capture, **how)
     return profile_of(capture, some, sustained, warm)

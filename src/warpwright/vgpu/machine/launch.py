@@ -18,6 +18,7 @@ from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx.names import kernel_name
 from warpwright.targets import Device as Spec
 from warpwright.vgpu.jit.compile import Kernel, marks_of
+from warpwright.vgpu.jit.costs import is_memory
 from warpwright.vgpu.machine.events import Listener
 from warpwright.vgpu.machine.maps import Maps
 from warpwright.vgpu.machine.memory import GlobalMemory
@@ -183,6 +184,14 @@ class Launch:
         )
 
     @property
+    def reads_global(self) -> bool:
+        """Whether lanes may read global memory."""
+        return any(
+            is_memory(inst) and inst.traits.access != "write" and not inst["space"].startswith("shared")
+            for inst in self.insts
+        )
+
+    @property
     def numbers(self) -> Sequence[int]:
         """The clusters to run, in order."""
         count, ranks = self.clusters_a_rank, self.spec.gpus
@@ -267,11 +276,13 @@ class Launch:
         for variable in program.variables:
             if not any(first <= variable.address < end for first, end in kept):
                 self.memory.place(variable.address, variable.data)
-        values = [getattr(value, "array", value) for value in each_value((*args, *(memory or ())))]
+        given = list(each_value((*args, *(memory or ()))))
+        values = [getattr(value, "array", value) for value in given]
         arrays = [value for value in values if isinstance(value, np.ndarray)]
         self._check_room(arrays)
         if memory is None:
-            self.memory.upload(arrays, copy=self.writes_global)
+            read = arrays if self.computes or self.reads_global else [x for x in given if isinstance(x, np.ndarray)]
+            self.memory.upload(arrays, copy=self.writes_global, read=read)
         else:
             self.memory.map_host(arrays, copy=self.listener is not None)
         blocks = [self.memory.reserve(self._block(args, rank)) for rank in range(self.spec.gpus)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from bisect import bisect_right, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any
@@ -76,13 +76,18 @@ class GlobalMemory:
     def _advance(self, end: int) -> None:
         self._next = max(self._next, -(-(end + _GAP) // _ALIGN) * _ALIGN)
 
-    def upload(self, arrays: Iterable[NDArray[Any]], *, copy: bool = True) -> None:
+    def upload(
+        self, arrays: Iterable[NDArray[Any]], *, copy: bool = True, read: Sequence[NDArray[Any]] | None = None
+    ) -> None:
         """Copy arrays in; without ``copy`` the kernel, which only reads, works in the arrays' own memory. Arrays that
-        share memory share one allocation, so that each sees the others' writes."""
+        share memory share one allocation, so that each sees the others' writes. ``read``: the arrays whose contents
+        the launch may read, None for all; a copy of others has zeros."""
         for span in spans(arrays):
             self._spans.append((span, self._next))
             if copy:
-                self._allocate(self._next, span.high - span.low)[:] = np.asarray(span)
+                own = self._allocate(self._next, span.high - span.low)
+                if read is None or any(span.low <= array.ctypes.data < span.high for array in read):
+                    own[:] = np.asarray(span)
             else:
                 self._add(self._next, np.asarray(span))
             self._advance(self._next + span.high - span.low)

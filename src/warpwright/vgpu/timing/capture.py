@@ -24,7 +24,9 @@ from warpwright.vgpu.program.operation import values
 from warpwright.vgpu.program.program import Inst, word_count
 from warpwright.vgpu.timing.peers import Peers
 from warpwright.vgpu.timing.representatives import extrapolate, representatives
-from warpwright.vgpu.timing.steps import SECTOR, SHARED, TRAFFIC, Program, program_of
+from warpwright.vgpu.timing.rows import program_of
+from warpwright.vgpu.timing.steps import SECTOR, SHARED, TRAFFIC, Program
+from warpwright.vgpu.timing.tiles import between_kinds, extrapolate_tiles, tiles_of_kinds
 
 __all__ = ["Capture", "Kind"]
 
@@ -37,11 +39,12 @@ _SPREAD = np.random.default_rng(0).integers(1, 1 << 62, _WORDS)
 
 @dataclass(slots=True)
 class Kind:
-    """Clusters whose rows are equal up to coordinates: their numbers, the steps of one of them, and the order in which
-    it accesses the positions of its traffic."""
+    """Clusters whose rows are equal up to coordinates: their numbers, the steps of one of them, the order in which it
+    accesses the positions of its traffic, and the positions of each warp."""
 
     program: Program
     order: NDArray[np.int64]
+    per_warp: NDArray[np.int64]
     members: list[int] = field(default_factory=list)
 
 
@@ -60,6 +63,7 @@ class Capture(Tape):
         self.outside: dict[int, NDArray[np.int64]] = {}
         self.far: dict[int, NDArray[np.float64]] = {}
         self.left: list[int] = []  # clusters that did not run, because others represent them
+        self.next: list[int] = []  # clusters that the next launch runs
         self.lock = threading.Lock()
         self.launch: Launch
 
@@ -69,32 +73,69 @@ class Capture(Tape):
         self.memory = np.array([is_memory(inst) for inst in insts], bool)
         self.stores = np.array([is_memory(inst) and inst.traits.access == "write" for inst in insts], bool)
         self.copies = np.array([inst.name in TRAFFIC for inst in insts], bool)
-        mapped = [inst for inst in insts if inst.form.queued and "map" in inst.columns]
-        self.maps = {inst.index: _FIRST_WORD + inst.columns["map"].start for inst in mapped}
+        self.maps = np.array([_map_place(inst) for inst in insts], np.int64)
         self.weights = np.array([_key_weights(inst) for inst in insts], np.int64)
         used = np.array([min(word_count(inst), _WORDS) if inst.form.queued else 0 for inst in insts], np.int64)
         self.fixed = ((self.weights == 0) & (np.arange(_WORDS) < used[:, None]))[:, : used.max(initial=0)]
         self.peers = Peers(launch) if launch.spec.gpus > 1 else None
-        if self.left:
-            chosen, self.left = self.left, []
-            return chosen
+        if self.next:
+            return self.next
         clusters = self.choose(launch, self.timing)
         few = representatives(launch, clusters or ())
         self.left = [number for number in clusters or () if number not in few] if few else []
         return few or clusters
 
     def complete(self) -> bool:
-        """Add the clusters that did not run. Returns False if they must run: in a second launch."""
-        if self.left and len(self.kinds) == 1:
-            (kind,), extents = self.kinds.values(), self.launch.clusters
-            known = self.traffic, self.lines, self.outside
-            found = [extrapolate(each, extents, self.left) for each in known]
-            if all(each is not None for each in found):
-                for each, more in zip(known, found, strict=True):
-                    each |= more or {}
-                kind.members += self.left
-                self.left = []
+        """Add the clusters that did not run. Returns False if some of them must run: in another launch."""
+        self.left = [number for number in self.left if number not in self.traffic]
+        if self.left:
+            walk = self._tiles_of_kinds()
+            middle = between_kinds(self._kinds()) if walk else None
+            found = self._extrapolate(walk) if middle is None else middle
+            if isinstance(found, dict):
+                self._add(found)
+            self.next = self.left if found is None else [found] if isinstance(found, int) else []
         return not self.left
+
+    def _kinds(self) -> dict[int, int]:
+        """The kind of each recorded cluster."""
+        return {number: i for i, kind in enumerate(self.kinds.values()) for number in kind.members}
+
+    def _tiles_of_kinds(self) -> tuple[Rows, dict[int, int]] | None:
+        """The positions of a tile in the traffic of each warp, and the tiles of each kind, if the clusters are
+        persistent, all resident, and of two kinds, of which the first has the lower numbers and one tile more."""
+        kinds = sorted(enumerate(self.kinds.values()), key=lambda each: min(each[1].members))
+        whole = self.launch.clusters == (len(self.left) + len(self.traffic), 1, 1)
+        if not whole or len(kinds) != 2 or max(kinds[0][1].members) > min(kinds[1][1].members):
+            return None
+        found = tiles_of_kinds([kind.per_warp for _, kind in kinds])
+        return found and (found[0], {which: count for (which, _), count in zip(kinds, found[1], strict=True)})
+
+    def _extrapolate(self, walk: tuple[Rows, dict[int, int]] | None) -> dict[int, Rows] | int | None:
+        """The keys of the traffic, of its lines, and the bytes outside, of the clusters that did not run; or as of
+        `extrapolate_tiles`."""
+        fields = self.traffic, self.lines, self.outside
+        known = {number: np.stack([each[number] for each in fields]) for number in self.traffic}
+        if len(self.kinds) == 1:
+            return extrapolate(known, self.launch.clusters, self.left)
+        if walk is None:
+            return None
+        kinds, (tile, counts) = self._kinds(), walk
+        tiles = {number: counts[kinds[self._like(number)]] for number in (*known, *self.left)}
+        return extrapolate_tiles(known, tiles, tile, len(tiles), self.left)
+
+    def _like(self, number: int) -> int:
+        """The recorded cluster of the highest number up to ``number``, whose kind the cluster has."""
+        return max(each for each in self.traffic if each <= number)
+
+    def _add(self, found: dict[int, Rows]) -> None:
+        """Add clusters with their keys, each to the kind of the recorded cluster before it."""
+        kinds, which = list(self.kinds.values()), self._kinds()
+        likes = {number: kinds[which[self._like(number)]] for number in found}
+        for number, fields in found.items():
+            self.traffic[number], self.lines[number], self.outside[number] = fields
+            likes[number].members.append(number)
+        self.left = []
 
     def of_rank(self, rank: int) -> Capture:
         """Returns the capture of one rank of a node, as if its GPU were alone."""
@@ -113,12 +154,13 @@ class Capture(Tape):
         """Store rows and records, with the numbers of tensor maps in place of their addresses: a kernel may change a
         map later, and copies through equal maps at different addresses access the same data."""
         super().take(cluster, rows, records)
-        for number, place in self.maps.items():
-            own = records[:, 0] == number
-            if own.any():
-                copied = self.parts[cluster.number][1][-1]
-                for address in np.unique(records[own, place]).tolist():
-                    copied[own & (records[:, place] == address), place] = cluster.launch.maps.number_at(address)
+        if not len(records):
+            return
+        copied, places = self.parts[cluster.number][1][-1], self.maps[records[:, 0]]
+        own = np.flatnonzero(places)
+        addresses, which = np.unique(records[own, places[own]], return_inverse=True)
+        numbers = [cluster.launch.maps.number_at(address) for address in addresses.tolist()]
+        copied[own, places[own]] = np.array(numbers, copied.dtype)[which]
 
     def recorded(self, cluster: ClusterState, rows: Rows, records: NDArray[Any]) -> None:
         """Add a cluster to its kind."""
@@ -147,7 +189,9 @@ class Capture(Tape):
             kind = self.kinds.get(signature)
             if kind is None:
                 program = program_of(cluster, rows, records, keys)
-                kind = self.kinds[signature] = Kind(program, np.argsort(np.repeat(order, counts), kind="stable"))
+                accesses = np.argsort(np.repeat(order, counts), kind="stable")
+                per_warp = np.bincount(np.repeat(rows[:, 0] >> 32, counts), minlength=cluster.count)
+                kind = self.kinds[signature] = Kind(program, accesses, per_warp)
             kind.members.append(cluster.number)
             self.traffic[cluster.number] = keys
             self.lines[cluster.number] = lines
@@ -163,7 +207,7 @@ class Capture(Tape):
         at = (np.cumsum(counts) - counts)[access]
         of_boxes = np.ones(total, bool)
         of_boxes[at] = False
-        keys[at] = lines[at] = rows[access, 3]
+        keys[at] = lines[at] = _virtual(cluster.launch, rows[access, 3])
         if of_boxes.any():
             own = records[self.copies[records[:, 0]]]
             keys[of_boxes] = (own[:, 2:] * self.weights[own[:, 0]]).sum(axis=1)
@@ -191,6 +235,13 @@ class Capture(Tape):
         return found
 
 
+def _virtual(launch: Launch, hosts: Rows) -> Rows:
+    """The addresses of a kernel for those of the host, which differ between launches."""
+    first, _, shift = launch.table[np.argsort(launch.table[:, 0] + launch.table[:, 2])].T
+    found: Rows = hosts - shift[np.maximum(np.searchsorted(first + shift, hosts, "right") - 1, 0)]
+    return found
+
+
 def _by_warp(warps: NDArray[np.int64]) -> NDArray[np.intp]:
     """The order of rows by their warps, and of the rows of a warp as they are. NumPy sorts 16-bit integers in linear
     time."""
@@ -210,12 +261,18 @@ def _signature(rows: Rows, access: NDArray[np.bool_], stores: NDArray[np.bool_],
     """A digest of the rows and records without coordinates and global addresses, but with the stores that repeat."""
     same = rows.copy()
     same[access, 3] = 0
-    places = np.stack([rows[stores, 2], rows[stores, 3] // SECTOR])
-    _, firsts, which = np.unique(places, axis=1, return_index=True, return_inverse=True)
-    same[stores, 3] = firsts[which.ravel()]
-    digest = hashlib.blake2b(same.data, digest_size=16)
+    sectors, firsts = np.unique(rows[stores, 3] // SECTOR, return_inverse=True)
+    extents = np.unique(rows[stores, 2], return_inverse=True)[1]
+    _, firsts, which = np.unique(extents * len(sectors) + firsts, return_index=True, return_inverse=True)
+    same[stores, 3] = firsts[which]
+    digest = hashlib.sha256(same.data)
     digest.update(words.data)
     return digest.digest()
+
+
+def _map_place(inst: Inst) -> int:
+    """The place in a record of an instruction that has the address of a tensor map; 0 without one."""
+    return _FIRST_WORD + inst.columns["map"].start if inst.form.queued and "map" in inst.columns else 0
 
 
 def _key_weights(inst: Inst) -> list[int]:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.targets import LINKS, Timing
-from warpwright.vgpu.jit.costs import WARP_MMAS, is_memory
 from warpwright.vgpu.program.names import Names, Variables
 from warpwright.vgpu.timing.cache import Lookup, Visit, footprint, look_up, look_up_again
 from warpwright.vgpu.timing.capture import Capture
 from warpwright.vgpu.timing.flops import Weight, energy_of, flops_of, time_of
-from warpwright.vgpu.timing.journal import Journal
+from warpwright.vgpu.timing.journal import Journal, journal_of
 from warpwright.vgpu.timing.neighbours import contention, gpcs_of, l2_costs
 from warpwright.vgpu.timing.places import WAVES, assign_places, later_wave, places_of
 from warpwright.vgpu.timing.registers import pressure
@@ -23,9 +21,6 @@ from warpwright.vgpu.timing.replay import Layout, Outcome, Work, replay
 from warpwright.vgpu.timing.result import Conflict, Profile, Resources, Usage
 from warpwright.vgpu.timing.timeline import timeline_fields
 from warpwright.vgpu.timing.units import Memory
-
-if TYPE_CHECKING:
-    from warpwright.vgpu.machine.launch import Launch
 
 __all__ = ["profile_of"]
 
@@ -35,17 +30,11 @@ LONG, FEW_ROUNDS = 240_000, 2  # steps of one replay from which on fewer rounds 
 SEQUENCES = 2  # different loads of an SM that are replayed
 CLOCKS = 2  # replays until clock and time agree
 SAME_CLOCK = 0.02
+SHORTER = 0.9  # a load with less of the steps of the longest does not determine the clock
 EVERYTHING = 1 << 62  # bytes of an L2 that evicts nothing
-FAR = (
-    "ld_l2",
-    "ld_hbm",
-    "ld_hbm_mixed",
-    "tma_l2",
-    "tma_hbm",
-    "tma_fresh",
-    "tma_late_l2",
-    "tma_late_hbm",
-)  # latencies of `Timing`
+FAR = (  # latencies of `Timing`
+    "ld_l2", "ld_hbm", "ld_hbm_mixed", "tma_l2", "tma_hbm", "tma_fresh", "tma_late_l2", "tma_late_hbm",
+)  # fmt: skip
 
 Floats = NDArray[np.float64]
 # The share that misses L2; then the fields of `Work`, in order.
@@ -185,6 +174,9 @@ class _Run:
     scale: float
 
 
+_Outcomes = dict[tuple[tuple[int, int], ...], Outcome]
+
+
 def profile_of(capture: Capture, fast: bool, sustained: bool = False, warm: bool = False) -> Profile:
     """The prediction for a recorded launch; on a node that of the slowest rank, with those of all ``ranks``."""
     gpus = capture.launch.spec.gpus
@@ -198,39 +190,28 @@ def _profile_of_gpu(capture: Capture, fast: bool, sustained: bool, warm: bool) -
     """The prediction for one GPU of a recorded launch; ``sustained``: at the clock that the board's power limit allows;
     ``warm``: for one of many equal launches, each of which follows the other."""
     grid = _Grid(capture, warm)
-    launch, timing, names = capture.launch, grid.timing, Names(capture.launch.kernel.program)
+    launch, timing = capture.launch, grid.timing
     least = _flops(grid) / (timing.mma_flops * launch.spec.sms)
-    loads, clocks = grid.loads(), _clocks(grid, least, least, sustained=False)
+    loads, clocks = grid.loads()[:SEQUENCES], _clocks(grid, least, least, sustained=False)
+    long = [load for load in loads if grid.steps(load) >= SHORTER * grid.steps(loads[0])]
     for _ in range(CLOCKS):
-        journal = Journal(names, _stride(launch), _sources(launch))
-        runs = _replay_loads(grid, loads, clocks.loaded, journal)
-        cycles = runs[0].cycles + timing.entry + (timing.cluster_start if grid.places.ranks > 1 else 0.0)
-        before, clocks = clocks, _clocks(grid, cycles, _mma_cycles(runs[0]), sustained)
-        if abs(clocks.loaded / before.loaded - 1) < SAME_CLOCK:
+        journal, outcomes, clock = journal_of(launch), _Outcomes(), clocks.loaded
+        runs = _replay_loads(grid, long, clock, journal, outcomes)
+        clocks = _clocks_of(grid, runs[0], sustained)
+        if abs(clocks.loaded / clock - 1) < SAME_CLOCK:
             break
-    return _profile(grid, runs, journal, cycles, clocks, fast)
+    runs = _replay_loads(grid, loads, clock, journal, outcomes)
+    return _profile(grid, runs, journal, _clocks_of(grid, runs[0], sustained), fast)
 
 
-def _stride(launch: Launch) -> int:
-    return -(-launch.shared_limit // 1024) * 1024
-
-
-def _sources(launch: Launch) -> dict[int, str]:
-    """The stall reason of each instruction whose results warps wait for, by instruction number."""
-    shared = ("shared", "ldmatrix")
-    spaces = {inst.index: inst["space"] or inst.name for inst in launch.insts if is_memory(inst)}
-    loads = {number: "shared memory" for number, space in spaces.items() if space.startswith(shared)}
-    return loads | {inst.index: "waits mma" for inst in launch.insts if inst.name in WARP_MMAS}
-
-
-def _replay_loads(grid: _Grid, loads: list[_Load], clock: float, journal: Journal) -> list[_Run]:
-    """Replay the longest loads; the slowest comes first. Loads of the same sampled clusters share a replay."""
-    outcomes: dict[tuple[tuple[int, int], ...], Outcome] = {}
+def _replay_loads(grid: _Grid, loads: list[_Load], clock: float, journal: Journal, outcomes: _Outcomes) -> list[_Run]:
+    """Replay loads at a clock; the slowest comes first. ``outcomes``: of the replays at this clock by the sampled
+    clusters, which loads share; the first replay has the ``journal``."""
     runs = []
-    for load in loads[:SEQUENCES]:
+    for load in loads:
         clusters = _sample_clusters(grid, load)
         if clusters not in outcomes:
-            own = Journal(journal.names, journal.stride, journal.sources) if outcomes else journal
+            own = None if outcomes else journal
             outcomes[clusters] = _replay_clusters(grid, clusters, clock, own, load)
         runs.append(_extend(grid, load, len(clusters), outcomes[clusters]))
     return sorted(runs, key=lambda each: -each.cycles)
@@ -246,7 +227,7 @@ def _link_share(grid: _Grid, load: _Load) -> float:
 
 
 def _replay_clusters(
-    grid: _Grid, clusters: tuple[tuple[int, int], ...], clock: float, journal: Journal, load: _Load
+    grid: _Grid, clusters: tuple[tuple[int, int], ...], clock: float, journal: Journal | None, load: _Load
 ) -> Outcome:
     launch, places = grid.launch, grid.places
     timing = _scale_latencies(grid.timing, clock / launch.spec.clock_mhz)
@@ -264,9 +245,9 @@ def _replay_clusters(
         bandwidth, latency = share * link.payload_gbps * 1e3 / clock, link.latency_ns * clock / 1e3
         memory = replace(memory, link=bandwidth, link_latency=latency)
     per_cta = -(-launch.threads // 32)
-    layout = Layout(places.ranks, per_cta, _stride(launch), places.together, active * timing.cta_rate)
+    layout = Layout(places.ranks, per_cta, launch.shared_stride, places.together, active * timing.cta_rate)
     works = [Work(grid.kinds[kind].program, *grid.share(kind, wave)[1:]) for kind, wave in clusters]
-    return replay(works, timing, memory, layout, journal)
+    return replay(works, timing, memory, layout, journal or journal_of(launch), journal is not None)
 
 
 def _extend(grid: _Grid, load: _Load, count: int, outcome: Outcome) -> _Run:
@@ -337,6 +318,17 @@ def _clocks(grid: _Grid, cycles: float, mma_cycles: float, sustained: bool) -> _
         return _Clocks(free, free, 0.0)
     loaded = timing.droop_top / (1 + timing.droop * joules * 1e6 / mma_cycles)
     return _Clocks(free, min(timing.tensor_mhz, loaded, free), mma_cycles)
+
+
+def _whole(grid: _Grid, run: _Run) -> float:
+    """Cycles from the start of a launch to the end of its slowest run."""
+    timing = grid.timing
+    return run.cycles + timing.entry + (timing.cluster_start if grid.places.ranks > 1 else 0.0)
+
+
+def _clocks_of(grid: _Grid, run: _Run, sustained: bool) -> _Clocks:
+    """The clocks of a launch with this slowest run."""
+    return _clocks(grid, _whole(grid, run), _mma_cycles(run), sustained)
 
 
 def _mma_cycles(run: _Run) -> float:
@@ -420,8 +412,8 @@ def _busy_cycles(grid: _Grid, runs: list[_Run], unit: str) -> float:
     return done * whole / steps if steps else 0.0
 
 
-def _profile(grid: _Grid, runs: list[_Run], journal: Journal, cycles: float, clocks: _Clocks, fast: bool) -> Profile:
-    launch, timing, places = grid.launch, grid.timing, grid.places
+def _profile(grid: _Grid, runs: list[_Run], journal: Journal, clocks: _Clocks, fast: bool) -> Profile:
+    launch, timing, places, cycles = grid.launch, grid.timing, grid.places, _whole(grid, runs[0])
     moved, flops = _traffic(grid), _flops(grid)
     mma_flops = sum(each.outcome.flops for each in runs)
     wasted = flops * sum(each.outcome.wasted for each in runs) / mma_flops if mma_flops else 0.0

@@ -31,7 +31,8 @@ LATE = 0.5  # cycles that a warp may continue before the last of its slots
 
 
 class Replay:
-    """The clock, the events and the barriers of a replay; ``steps`` performs the other kinds of steps."""
+    """The clock, the events and the barriers of a replay; ``steps`` performs the other kinds of steps.
+    ``followed``: the journal records the first cluster."""
 
     def __init__(
         self,
@@ -41,7 +42,9 @@ class Replay:
         layout: Layout,
         journal: Journal,
         steps: Mapping[str, Perform],
+        followed: bool,
     ) -> None:
+        self.followed = followed
         self.timing, self.layout, self.journal = timing, layout, journal
         self.units = Units(timing, layout.ranks, memory)
         self.queue = deque(works)
@@ -104,7 +107,7 @@ class Replay:
     def start_cluster(self, now: float, slot: int, work: Work) -> None:
         """Start a cluster in a free place."""
         layout = self.layout
-        run = Run(work, slot, now, first=not self.outcome.starts)
+        run = Run(work, slot, now, first=self.followed and not self.outcome.starts)
         self.outcome.starts.append(now)
         self.running[run] = None
         run.live_warps = [layout.per_cta] * layout.ranks

@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from warpwright.vgpu.jit.costs import WARP_MMAS, is_memory
 from warpwright.vgpu.program.names import Names
 from warpwright.vgpu.timing.result import Role, Span, Stall
 from warpwright.vgpu.timing.slots import CopySpan, MmaSpan, Slots
 
 if TYPE_CHECKING:
+    from warpwright.vgpu.machine.launch import Launch
     from warpwright.vgpu.timing.steps import Step
 
-__all__ = ["Journal", "PhaseCause"]
+__all__ = ["Journal", "PhaseCause", "journal_of"]
 
 MOST_SPANS = 50_000
 _REASONS = {
@@ -215,3 +217,16 @@ class Journal:
         names = self.names
         barriers = {place: (names.barriers.get(inst, ""), names.places[inst]) for place, inst in waits.items()}
         return list(Slots(barriers, self.stride, self.copies, self.mmas, self.phases).spans())
+
+
+def journal_of(launch: Launch) -> Journal:
+    """Returns an empty journal for a replay of a launch."""
+    return Journal(Names(launch.kernel.program), launch.shared_stride, _sources(launch))
+
+
+def _sources(launch: Launch) -> dict[int, str]:
+    """The stall reason of each instruction whose results warps wait for, by instruction number."""
+    shared = ("shared", "ldmatrix")
+    spaces = {inst.index: inst["space"] or inst.name for inst in launch.insts if is_memory(inst)}
+    loads = {number: "shared memory" for number, space in spaces.items() if space.startswith(shared)}
+    return loads | {inst.index: "waits mma" for inst in launch.insts if inst.name in WARP_MMAS}

@@ -16,6 +16,9 @@ __all__ = ["Layout", "Outcome", "Work", "replay"]
 STEPS = {**copies.STEPS, **tensor.STEPS, **accesses.STEPS}
 
 
-def replay(works: Sequence[Work], timing: Timing, memory: Memory, layout: Layout, journal: Journal) -> Outcome:
-    """Run clusters in the given order, ``layout.together`` at a time, on SMs of their own."""
-    return Replay(works, timing, memory, layout, journal, STEPS).run()
+def replay(
+    works: Sequence[Work], timing: Timing, memory: Memory, layout: Layout, journal: Journal, followed: bool = True
+) -> Outcome:
+    """Run clusters in the given order, ``layout.together`` at a time, on SMs of their own. ``followed``: the journal
+    records the first one."""
+    return Replay(works, timing, memory, layout, journal, STEPS, followed).run()

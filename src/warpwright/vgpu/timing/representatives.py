@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.jit.costs import is_memory
 from warpwright.vgpu.machine.launch import Dim3, Launch
 
 __all__ = ["extrapolate", "representatives"]
@@ -23,7 +22,7 @@ SAVING = 3  # of so many clusters at most one runs, else all run
 
 def representatives(launch: Launch, clusters: Sequence[int]) -> list[int]:
     """Returns the clusters to run first instead of ``clusters``; none if another cluster may have other rows anyhow."""
-    if launch.takes_over or any(_reads_global(launch, number) for number in range(len(launch.insts))):
+    if launch.takes_over or launch.reads_global:
         return []
     extents = launch.clusters
     ends = [(0, extent - 1) for extent in extents]
@@ -32,11 +31,6 @@ def representatives(launch: Launch, clusters: Sequence[int]) -> list[int]:
     numbers = {x + extents[0] * (y + extents[1] * z) for x, y, z in corners | steps}
     numbers |= {clusters[at * (len(clusters) - 1) // BETWEEN] for at in range(BETWEEN + 1)} if clusters else set()
     return sorted(numbers) if SAVING * len(numbers) <= len(clusters) else []
-
-
-def _reads_global(launch: Launch, number: int) -> bool:
-    inst = launch.insts[number]
-    return is_memory(inst) and inst.traits.access != "write" and not inst["space"].startswith("shared")
 
 
 def extrapolate(

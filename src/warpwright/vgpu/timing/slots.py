@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from warpwright.vgpu.timing.result import Span
@@ -173,10 +174,23 @@ class Slots:
     def _begin(self, slot: _Slot, released: float, full: float) -> float:
         """The time at which a slot without copies starts to fill: its first MMA after the ring's last slot became
         full."""
-        others = [end for other, life in self.lives.items() if other[:2] == slot[:2] for end in life.full if end < full]
-        since = max([released, *others])
-        starts = [mma.start for mma in self.mmas if since <= mma.start < full]
-        return min(starts, default=since)
+        ends, starts = self._full_ends[slot[:2]], self._mma_starts
+        before = bisect_left(ends, full)
+        since = max(released, ends[before - 1]) if before else released
+        first = bisect_left(starts, since)
+        return starts[first] if first < len(starts) and starts[first] < full else since
+
+    @cached_property
+    def _full_ends(self) -> dict[tuple[int, str], list[float]]:
+        """For each CTA and ring the ends of the full phases of all slots, ascending."""
+        found: dict[tuple[int, str], list[float]] = defaultdict(list)
+        for slot, life in self.lives.items():
+            found[slot[:2]] += life.full
+        return {ring: sorted(ends) for ring, ends in found.items()}
+
+    @cached_property
+    def _mma_starts(self) -> list[float]:
+        return sorted(mma.start for mma in self.mmas)
 
 
 def _halves(barriers: Mapping[int, tuple[str, str]], stride: int) -> dict[int, tuple[_Slot, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +14,7 @@ from warpwright.layout import InstrDescriptor
 from warpwright.ptx import nodes
 from warpwright.vgpu.engines import wgmma
 from warpwright.vgpu.engines.mma import PACKED_KINDS
-from warpwright.vgpu.jit.costs import NEED, WARP_MMAS, elapsed, is_memory
+from warpwright.vgpu.jit.costs import WARP_MMAS, is_memory
 from warpwright.vgpu.jit.warpgroup import immediates, left_registers
 from warpwright.vgpu.program.memory_map import RANK_SHIFT, SHARED_WINDOW
 from warpwright.vgpu.program.operation import Op, box_count
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
     from warpwright.vgpu.machine.state import ClusterState
 
 __all__ = [
-    "RECORDS", "ROWS", "TRAFFIC", "Access", "Box", "Mma", "Program", "Step", "WarpMma",
-    "program_of",
+    "RECORDS", "ROWS", "TRAFFIC", "Access", "Box", "Mma", "Program", "Reader", "Step", "Steps", "WarpMma", "read_row",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -134,7 +132,7 @@ class Program:
         return sum(map(len, self.warps))
 
 
-class _Reader:
+class Reader:
     """Converts the rows of one cluster into steps."""
 
     def __init__(self, cluster: ClusterState, keys: NDArray[np.int64]) -> None:
@@ -167,8 +165,8 @@ def _address(word: int) -> tuple[int, int]:
 
 
 Steps = list[dict[str, Any]]
-RECORDS: dict[str, Callable[[_Reader, Op], Steps]] = {}
-RecordReader = Callable[[_Reader, Op], Steps]
+RECORDS: dict[str, Callable[[Reader, Op], Steps]] = {}
+RecordReader = Callable[[Reader, Op], Steps]
 
 
 def record(*names: str, traffic: bool = False) -> Callable[[RecordReader], RecordReader]:
@@ -182,13 +180,13 @@ def record(*names: str, traffic: bool = False) -> Callable[[RecordReader], Recor
     return register
 
 
-def _ranks(reader: _Reader, op: Op, alone: int) -> list[int]:
+def _ranks(reader: Reader, op: Op, alone: int) -> list[int]:
     """The CTAs of a multicast mask, else one alone."""
     return [r for r in range(reader.cluster.ranks) if op["mask"] >> r & 1] if "mask" in op else [alone]
 
 
 @record("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", traffic=True)
-def _tensor_copy(reader: _Reader, op: Op) -> Steps:
+def _tensor_copy(reader: Reader, op: Op) -> Steps:
     inst, load = op.inst, "dst_mem" in op
     map = reader.cluster.launch.maps.bound[op["map"]].map
     inner = map.box[0] * map.dtype.bits // 8
@@ -209,7 +207,7 @@ def _tensor_copy(reader: _Reader, op: Op) -> Steps:
 
 
 @record("cp.async.bulk", "cp.reduce.async.bulk", traffic=True)
-def _bulk_copy(reader: _Reader, op: Op) -> Steps:
+def _bulk_copy(reader: Reader, op: Op) -> Steps:
     inst, size = op.inst, op["size"] & 0xFFFF_FFFF
     to_global, from_global = inst["dst"] == "global", inst["src"] == "global"
     position = reader.traffic(size if to_global or from_global else 0, from_global)
@@ -226,7 +224,7 @@ def _bulk_copy(reader: _Reader, op: Op) -> Steps:
 
 
 @record("tcgen05.mma", "tcgen05.mma.ws")
-def _mma(reader: _Reader, op: Op) -> Steps:
+def _mma(reader: Reader, op: Op) -> Steps:
     inst, tmem_a = op.inst, isinstance(op.inst.operand("a"), nodes.Address)
     ranks = _group_ranks(op)
     group = len(ranks)
@@ -254,44 +252,44 @@ def _start_address(descriptor: int) -> int:
 
 
 @record("tcgen05.commit")
-def _commit(reader: _Reader, op: Op) -> Steps:
+def _commit(reader: Reader, op: Op) -> Steps:
     owner, offset = _address(op["mbar"])
     places = tuple(r * reader.stride + offset for r in _ranks(reader, op, owner))
     return [{"kind": "commit", "what": places, "number": op.rank}]
 
 
 @record("tcgen05.dealloc")
-def _dealloc(reader: _Reader, op: Op) -> Steps:
+def _dealloc(reader: Reader, op: Op) -> Steps:
     return [{"kind": "alloc"}]
 
 
 @record("tcgen05.alloc")
-def _alloc(reader: _Reader, op: Op) -> Steps:
+def _alloc(reader: Reader, op: Op) -> Steps:
     reader.columns = max(reader.columns, op["ncols"] & 0xFFFF)
     return [{"kind": "alloc"}]
 
 
 @record("clusterlaunchcontrol.try_cancel.async")
-def _cancel(reader: _Reader, op: Op) -> Steps:
+def _cancel(reader: Reader, op: Op) -> Steps:
     mbar = _address(op["mbar"])[1]
     ranks = range(reader.cluster.ranks) if op.inst["multicast"] else [op.rank]
     return [{"kind": "cancel", "what": tuple(r * reader.stride + mbar for r in ranks), "nbytes": 16}]
 
 
 @record("cp.async", traffic=True)
-def _lane_copy(reader: _Reader, op: Op) -> Steps:
+def _lane_copy(reader: Reader, op: Op) -> Steps:
     position = reader.traffic(op["size"], True)
     return [{"kind": "lane_copy", "what": Access(position, op["size"], 1, True)}]
 
 
 @record("cp.async.mbarrier.arrive")
-def _lane_arrive(reader: _Reader, op: Op) -> Steps:
+def _lane_arrive(reader: Reader, op: Op) -> Steps:
     owner, offset = _address(op["mbar"] & 0xFFFF_FFFF)
     return [{"kind": "lane_arrive", "what": owner * reader.stride + offset}]
 
 
 @record("st.async", "red.async", traffic=True)
-def _async_store(reader: _Reader, op: Op) -> Steps:
+def _async_store(reader: Reader, op: Op) -> Steps:
     size = 4 * len(op.vector("b"))
     owner, mbar = _address(op["mbar"])
     box = Box(reader.traffic(0, False), op.rank, size, 1)
@@ -300,7 +298,7 @@ def _async_store(reader: _Reader, op: Op) -> Steps:
 
 
 @record("tcgen05.cp")
-def _tensor_memory_copy(reader: _Reader, op: Op) -> Steps:
+def _tensor_memory_copy(reader: Reader, op: Op) -> Steps:
     """``nbytes`` that each SM of the group reads from shared memory; ``what`` are its CTAs."""
     rows, bits = map(int, op.inst["shape"].removesuffix("b").split("x"))
     return [{"kind": "tmem_copy", "what": _group_ranks(op), "nbytes": rows * bits // 8}]
@@ -310,31 +308,31 @@ def _tensor_memory_copy(reader: _Reader, op: Op) -> Steps:
     "tcgen05.shift", "tcgen05.relinquish_alloc_permit", "setmaxnreg",
     "tensormap.replace", "tensormap.cp_fenceproxy", *SERVICES,
 )  # fmt: skip
-def _issue(reader: _Reader, op: Op) -> Steps:
+def _issue(reader: Reader, op: Op) -> Steps:
     """The issue alone."""
     return [{"kind": "pause"}]
 
 
-RowReader = Callable[[_Reader, Inst, int, int, int], dict[str, Any]]
+RowReader = Callable[[Reader, Inst, int, int, int], dict[str, Any]]
 
 
-def _set_barrier(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+def _set_barrier(reader: Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
     return {"kind": "set_barrier", "what": a, "number": b & 0xFFFF_FFFF}
 
 
-def _wait(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+def _wait(reader: Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
     return {"kind": "wait", "what": a, "number": b}
 
 
-def _arrive(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+def _arrive(reader: Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
     return {"kind": "arrive", "what": a, "number": b & 0xFFFF_FFFF, "nbytes": b >> 32}
 
 
-def _arrive_drop(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+def _arrive_drop(reader: Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
     return {"kind": "arrive_drop", "what": a, "number": b & 0xFFFF_FFFF, "nbytes": b >> 32}
 
 
-def _memory(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+def _memory(reader: Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
     load = inst.find("d") is not None
     if a & SHARED:
         where = "shared_access" if b == rank else "remote_access"
@@ -351,21 +349,21 @@ def _memory(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str,
     }
 
 
-def _bar(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+def _bar(reader: Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
     return {"kind": "bar_arrive" if b >> 32 & 0xFF == 1 else "bar_sync", "what": a, "number": b & 0xFFFF_FFFF}
 
 
-def _cluster_arrive(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+def _cluster_arrive(reader: Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
     """``number``: 1 for an arrival that releases, as it does without ``.relaxed``."""
     return {"kind": "cluster_arrive", "number": int(inst["sem"] != "relaxed")}
 
 
-def _tmem(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+def _tmem(reader: Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
     kind, name = ("tmem_load", "d") if inst.name == "tcgen05.ld" else ("tmem_store", "b")
     return {"kind": kind, "nbytes": len(inst.items(name)) * 4 * WARP}
 
 
-def _read_row(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+def read_row(reader: Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
     """The step of an instruction without a record in the queue."""
     if is_memory(inst):
         return _memory(reader, inst, rank, a, b)
@@ -373,7 +371,7 @@ def _read_row(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[st
     return {"kind": found, "number": a} if isinstance(found, str) else found(reader, inst, rank, a, b)
 
 
-def _wgmma(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+def _wgmma(reader: Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
     registers = left_registers(inst)
     form = wgmma.form_of(inst.opcode, bool(registers), immediates(inst))
     left = () if registers else ((rank, _start_address(a)),)
@@ -385,7 +383,7 @@ def _wgmma(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, 
     }
 
 
-def _warp_mma(reader: _Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
+def _warp_mma(reader: Reader, inst: Inst, rank: int, a: int, b: int) -> dict[str, Any]:
     m, n, k = extents_of(inst["shape"])
     d, c = (next(iter(registers_of(inst.operand(name))), None) for name in ("d", "c"))
     type = "e2m1x2" if any(inst.has(f"kind::{kind}") for kind in PACKED_KINDS) else inst["atype"]
@@ -430,49 +428,3 @@ ROWS: dict[str, str | RowReader] = {
     "tcgen05.wait::st": "tmem_wait",
     **dict.fromkeys(WARP_MMAS, _warp_mma),
 }
-
-
-def program_of(cluster: ClusterState, rows: Ints, records: Ints, keys: Ints) -> Program:
-    """The steps of a cluster, from its rows, those of each warp in the order of execution, and their records."""
-    reader = _Reader(cluster, keys)
-    queue = deque(records.tolist())
-    warps: list[list[Step]] = [[] for _ in range(cluster.count)]
-    for row, *spent in zip(rows.tolist(), *_elapsed(rows), strict=True):
-        number, warp = row[0] & 0xFFFF_FFFF, row[0] >> 32
-        if number & NEED:
-            number -= NEED
-            found = [{"kind": "need", "number": number}]
-        else:
-            found = _read(reader, number, warp // cluster.per_cta, row, queue)
-        for more in found:
-            cycles, slots, special = spent
-            warps[warp].append(Step(cycles=cycles, slots=slots, inst=number, special=special, **more))
-            spent = [0, 0, 0]
-    nbytes, copies = np.array(reader.nbytes, np.int64), np.array(reader.copies, np.int64)
-    reads, again = np.array(reader.reads, bool), np.array(reader.again, bool)
-    return Program(warps, nbytes, reads, again, copies, reader.columns)
-
-
-def _elapsed(rows: Ints) -> list[list[int]]:
-    """Cycles, issue slots and special-function cycles of each row since the row before it of its warp."""
-    warps, stamps = rows[:, 0] >> 32, rows[:, 1].astype(np.uint64)
-    before = np.zeros_like(stamps)
-    before[1:] = np.where(warps[1:] == warps[:-1], stamps[:-1], 0)
-    return [each.tolist() for each in elapsed(stamps, before)]
-
-
-def _read(reader: _Reader, number: int, rank: int, row: list[int], queue: deque[list[int]]) -> Steps:
-    inst = reader.insts[number]
-    if not inst.form.queued:
-        return [_read_row(reader, inst, rank, row[2], row[3])]
-    found: list[dict[str, Any]] = []
-    for _ in range(row[2]):
-        op = Op(inst, rank, 0, 0, queue.popleft()[2 : 2 + reader.widths[number]])
-        read = RECORDS[inst.name]
-        if inst.name in TRAFFIC:
-            found += read(reader, op)
-            continue
-        if op.key not in reader.known:
-            reader.known[op.key] = read(reader, op)
-        found += reader.known[op.key]
-    return found

@@ -1,0 +1,125 @@
+"""Persistent clusters that walk the same list of tiles: the traffic of those that did not run.
+
+Of n clusters, cluster c takes the tiles c, c + n, c + 2n, …. The rows of the clusters that ran show how many tiles each
+took. If the keys of a tile's traffic are linear in the digits of the tile's number, such as its row and its column in a
+group of rows, the keys of all tiles follow from a few. The radices of the digits are those that give every known key;
+if several do, they must agree about every unknown key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["between_kinds", "extrapolate_tiles", "tiles_of_kinds"]
+
+Keys = NDArray[np.int64]
+DIGITS = 3  # of a tile: its row in a group of rows, its column, and its group
+
+
+def between_kinds(kinds: Mapping[int, int]) -> int | None:
+    """Returns the cluster in the middle between two neighbours of two kinds; None if all between them are known.
+    ``kinds``: of the known clusters, by number."""
+    for low, high in pairwise(sorted(kinds)):
+        if kinds[low] != kinds[high] and high > low + 1:
+            return (low + high) // 2
+    return None
+
+
+def tiles_of_kinds(positions: Sequence[Keys]) -> tuple[Keys, list[int]] | None:
+    """Returns the positions that a tile has in the traffic of each warp, and how many tiles each kind takes.
+
+    ``positions``: those of each warp, for the kind of the first clusters and for that of the last ones, which take one
+    tile less. None if the positions are not those of whole tiles.
+    """
+    if len(positions) != 2 or len(positions[0]) != len(positions[1]):
+        return None
+    more, less = positions
+    tile = more - less
+    if (tile < 0).any() or not tile.any():
+        return None
+    count = int(more.sum() // tile.sum())
+    whole = count > 1 and (more == count * tile).all()
+    return (tile, [count, count - 1]) if whole else None
+
+
+def extrapolate_tiles(
+    known: Mapping[int, Keys], counts: Mapping[int, int], tile: Keys, clusters: int, others: Sequence[int]
+) -> dict[int, Keys] | int | None:
+    """Returns the keys of the clusters ``others`` of a grid of so many ``clusters``; the number of a cluster that must
+    run, too, if the known ones leave several; None if no digits give the known ones.
+
+    ``known``: of each known cluster rows of keys, by position; ``counts``: the tiles of each cluster; ``tile``: as of
+    `tiles_of_kinds`.
+    """
+    numbers = {each: each + clusters * np.arange(counts[each]) for each in (*known, *others)}
+    tiles = np.concatenate([numbers[each] for each in known])
+    values = np.concatenate([_by_tile(keys, tile, counts[each]) for each, keys in known.items()])
+    wanted = np.concatenate([numbers[each] for each in others])
+    found = _linear(tiles, values, wanted)
+    if found is None or isinstance(found, int):
+        return None if found is None else int(wanted[found]) % clusters
+    ends = np.cumsum([counts[each] for each in others])[:-1]
+    return {each: _by_position(part, tile) for each, part in zip(others, np.split(found, ends), strict=True)}
+
+
+def _by_tile(keys: Keys, tile: Keys, count: int) -> Keys:
+    """A row of keys for each tile, from rows of keys by position, warp by warp."""
+    parts = np.split(keys, np.cumsum(count * tile)[:-1], axis=1)
+    split = [part.reshape(len(keys), count, -1).swapaxes(0, 1).reshape(count, -1) for part in parts]
+    return np.concatenate(split, axis=1)
+
+
+def _by_position(values: Keys, tile: Keys) -> Keys:
+    """The inverse of `_by_tile`."""
+    count, rows = len(values), values.shape[1] // int(tile.sum())
+    parts = np.split(values, np.cumsum(rows * tile)[:-1], axis=1)
+    return np.concatenate([part.reshape(count, rows, -1).swapaxes(0, 1).reshape(rows, -1) for part in parts], axis=1)
+
+
+def _linear(tiles: Keys, values: Keys, wanted: Keys) -> Keys | int | None:
+    """Returns the values of the tiles ``wanted``; the place of one of them whose value the known ones leave open; None
+    if no digits give all known values."""
+    order = np.argsort(tiles)
+    base = values[order[0]]
+    steps, columns = np.unique(values[order] - base, axis=1, return_inverse=True)
+    first: Keys | None = None
+    for found in _by_digits(tiles[order] - tiles[order[0]], steps, wanted - tiles[order[0]], DIGITS):
+        first = found if first is None else first
+        several = np.flatnonzero((found != first).any(axis=1))
+        if len(several):
+            return int(several[0])
+    return None if first is None else base + first[:, columns.ravel()]
+
+
+def _by_digits(tiles: Keys, values: Keys, wanted: Keys, digits: int) -> Iterator[Keys]:
+    """Yields the values of the tiles ``wanted`` by each choice of radices that gives the known ``values`` of the
+    ascending ``tiles``: of one digit if that is enough, else of the lowest digit and those above it."""
+    alone = _slope(tiles, values)
+    if alone is not None:
+        yield wanted[:, None] * alone
+        return
+    for radix in range(2, int(tiles.max()) + 1) if digits > 1 else ():
+        upper = tiles // radix
+        same = np.flatnonzero(np.diff(upper) == 0)
+        lowest = _slope(np.diff(tiles)[same], np.diff(values, axis=0)[same])
+        if lowest is not None:
+            rest, firsts = values - (tiles % radix)[:, None] * lowest, np.flatnonzero(np.diff(upper, prepend=-1))
+            for above in _by_digits(upper[firsts], rest[firsts], wanted // radix, digits - 1):
+                yield (wanted % radix)[:, None] * lowest + above
+
+
+def _slope(steps: Keys, values: Keys) -> Keys | None:
+    """The values of one step, if the values of all ``steps`` are so many times as much; None too if they do not tell.
+    Keys are sums modulo 2^64, so no value is divided: Euclid's algorithm combines steps until one is 1."""
+    size, found = 0, np.zeros(values.shape[1], np.int64)
+    for step, value in zip(steps.tolist(), values, strict=True):
+        if size == 1:
+            break
+        while step:
+            size, step, found, value = step, size % step, value, found - size // step * value
+    fits = size == 1 and np.array_equal(steps[:, None] * found, values)
+    return found if fits else None
