@@ -18,7 +18,7 @@ from tests.kernels.attention.fp8_helpers import E4M3, random_inputs
 from tests.kernels.attention.fp8_helpers import launches as fp8_launches
 from tests.kernels.attention.paged_helpers import fill_pages, paged_launches
 from tests.kernels.attention.varlen_helpers import pack_sequences, prepare_launch
-from tests.races.watched import Change, Watched, watch_launch, watched_device
+from tests.races.watched import Change, Watched, awaited, watch_launch, watched_device
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
@@ -184,6 +184,7 @@ def attention_backward(
     scratch = {name: np.zeros(shape, np.float32) for name, shape in plan.scratch.items()}
     each = list(plan.on({**tensors, **rows, **scratch}))[number]
     watched = watched_device(device, change, 4)
+    watched.depends_on = awaited(each.kernel)
     launch(each.kernel, each.grid, args=each.args, device=watched)
     return watched
 

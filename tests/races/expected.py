@@ -17,7 +17,7 @@ FORMULA = {
     r"fence\.mbarrier_init": "mbarrier-init",
     r"mbarrier\.try_wait": "race, tmem-freed, exit-early, mbarrier-lapped, fault, deadlock",
     r"mbarrier\.arrive|tcgen05\.commit": "deadlock",
-    r"cp\.async\.bulk\.(commit|wait)": "race, exit-early",
+    r"cp\.async\.bulk\.(commit|wait)": "race, exit-early, grid-race",
     r"wgmma\.fence": "wgmma-fence",
     r"wgmma\.(commit|wait)": "wgmma-registers, race",
     r"tcgen05\.fence": "tcgen05-fence",
@@ -46,7 +46,7 @@ CHANGED = {
     "a warp more": "deadlock, fault",
     "a warp less": "fault, race, deadlock",
     "relaxed": "race, tmem-freed, exit-early, tcgen05-fence",
-    "a group more in flight": "race, exit-early, wgmma-registers",
+    "a group more in flight": "race, exit-early, grid-race, wgmma-registers",
     "the other phase": LOST_SIGNAL,
     "the next barrier": LOST_SIGNAL,
     "bytes for the next barrier": LOST_SIGNAL,
@@ -114,7 +114,13 @@ AFTER_K = "the loader has waited for K, released after V"
 REST = "the next barrier is that of the other half, at which the same warps arrive later"
 FEW = r"few queries(, two launches| paged)?"
 SM90 = r"attention sm90( in turn| one Q| packed| modified| lists| fp8)?"
+ZEROS = "the warp that stored the zeros has fenced them for the async proxy"
+ADDS = "TMA added to the sums and reads them: both are in the async proxy"
+NEXT_BOX = "the other lanes wait for the next box, which the elected lane loads after its wait"
 ATTENTION = {
+    rf"{GRADIENTS} save fence\.proxy\.async\.global #0$": ZEROS,
+    rf"{GRADIENTS} convert_ahead fence\.proxy\.async\.global #0$": ADDS,
+    rf"{GRADIENTS} convert_ahead bar\.warp\.sync #1$": NEXT_BOX,
     r"attention sm90( in turn| packed| modified| lists)? init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
     r"chunks paged init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
     r"chunks paged load mbarrier\.try_wait\S* #1$": K_BEHIND,

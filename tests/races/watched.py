@@ -8,6 +8,7 @@ from typing import Any
 
 from warpwright import ptx
 from warpwright.gpu import LaunchResult
+from warpwright.lang.trace import Traced
 from warpwright.ptx import nodes
 from warpwright.run.check import check
 from warpwright.run.launch import Entry, launch
@@ -16,6 +17,7 @@ from warpwright.vgpu import Device
 from warpwright.vgpu.checks.findings import Verdict
 
 Change = Callable[[str], str]
+BETWEEN = "shifts", "means", "sums", "sums_at", "progress"  # arrays between the launches of gradients
 
 
 @dataclass(eq=False)
@@ -68,7 +70,16 @@ def watched_device(device: str, change: Change | None, sms: int) -> Watched:
     return Watched(Device(replace(DEVICES[device], sms=sms)), change)
 
 
+def awaited(kernel: Traced) -> list[int]:
+    """Returns the parameters of a kernel of gradients whose arrays the launch before writes, which it waits for."""
+    if "griddepcontrol.wait" not in kernel.ptx:
+        return []
+    names = [name for name, _ in kernel.params]
+    return [names.index(name) for name in BETWEEN if name in names and name not in kernel.maps]
+
+
 def watch_launch(call: Iterable[Any], number: int, watched: Watched) -> None:
     """Run the launches of a call up to the ``number``-th, which is checked."""
     for index, found in zip(range(number + 1), call, strict=False):
+        watched.depends_on = awaited(found.kernel)
         launch(found.kernel, found.grid, args=found.args, device=watched if index == number else watched.device)

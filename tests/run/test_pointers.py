@@ -17,6 +17,7 @@ import warpwright as ww
 from warpwright import cuda
 from warpwright.arrays.device import DeviceArray
 from warpwright.errors import LaunchError, MemoryFault, UsageError, WarpwrightError
+from warpwright.run.check import _argument_number
 from warpwright.vgpu.jit.state import GLOBAL_BASE, LOCAL_WINDOW, SHARED_WINDOW
 
 PTX = """
@@ -289,6 +290,10 @@ def test_check_finds_a_race_through_pointers_in_a_struct() -> None:
     assert np.array_equal(x, np.arange(64))
     verdict = ww.check(KERNELS["scale"], 1, 64, args=[shifted], memory=[x], device="h200", explore=1, update=True)
     assert x[1] == 0 and len(verdict.findings) == 1
+
+
+def test_the_number_of_an_argument_is_not_taken_for_an_equal_argument() -> None:
+    assert _argument_number([1, np.zeros(2)], 1) == 1
 
 
 def test_check_knows_memory_that_an_earlier_launch_writes() -> None:

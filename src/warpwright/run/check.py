@@ -203,7 +203,7 @@ def _seeds(explore: int, seed: int | None) -> tuple[int, ...]:
 def _argument_number(args: Sequence[Any], given: Any) -> int:
     """Returns the number of the argument ``given``, which is an array of ``args`` or a number."""
     for number, value in enumerate(args):
-        if value is given or getattr(value, "array", value) is given or (isinstance(given, int) and number == given):
+        if number == given if isinstance(given, int) else given is value or given is getattr(value, "array", value):
             return number
     raise UsageError(f"given depends_on with {given!r}; expected an array of args or memory, or its number from 0")
 
