@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from warpwright import targets
-from warpwright.errors import UsageError
+from warpwright.errors import Deadlock, UsageError
 from warpwright.gpu import Device
 from warpwright.lang import Kernel
 from warpwright.lang.trace import Traced
@@ -15,12 +15,15 @@ from warpwright.run.arguments import check_ranks, memory_arrays, pass_arguments
 from warpwright.run.devices import resolve
 from warpwright.run.launch import Entry, check_host, check_limit, prepare_launch
 from warpwright.vgpu import Device as VirtualDevice
+from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.timing.capture import Capture
 from warpwright.vgpu.timing.device import profile_of
 from warpwright.vgpu.timing.places import choose_clusters
 from warpwright.vgpu.timing.result import Profile
 
 __all__ = ["profile"]
+
+Choose = Callable[[Launch, targets.Timing], Sequence[int] | None]
 
 
 def profile(
@@ -41,7 +44,8 @@ def profile(
     """Predict the time of a launch and the stalls of its warps; the arguments are those of ``ww.launch``.
 
     ``fast``: only clusters of the first two waves run and represent all others, engines neither copy nor multiply data,
-    and the arrays in ``args`` are not written. Otherwise every cluster runs, and the arrays have the results.
+    and the arrays in ``args`` are not written. Only a kernel that deadlocks so, because a warp laps an mbarrier, copies
+    and multiplies. Otherwise every cluster runs, and the arrays have the results.
     On a node every cluster runs; the profile is that of the slowest rank, and ``ranks`` has one for each.
     ``sustained``: predict with the clock that the power limit of the board allows after about 50 ms of such launches;
     otherwise with the clock after idle time.
@@ -61,12 +65,27 @@ def profile(
     check_host([*args, *(arrays or ())], target)
     check_ranks(entry.name, args, target.spec)
     some = fast and target.spec.gpus == 1  # ranks wait for flags that any cluster may write
-    capture = Capture(targets.timing_of(target.spec.name), choose_clusters if some else lambda launch, timing: None)
+    choose = choose_clusters if some else lambda launch, timing: None
     launch = partial(target.launch, entry.module, entry.name, shape["grid"], shape["block"], shape["cluster"])
     how: dict[str, Any] = {"smem": entry.smem if smem is None else smem, "numerics": "none" if fast else None}
-    how |= {"limit": limit, "memory": arrays}
+    how |= {"limit": limit, "memory": arrays, "discard": fast}
     with pass_arguments(entry.name, entry.function.params, args, arrays) as passed:
-        launch(args=passed, listener=capture, **how)
-        while not capture.complete():
-            launch(args=passed, listener=capture, **how)
+        record = partial(_record, targets.timing_of(target.spec.name), choose)
+        try:
+            capture = record(partial(launch, args=passed, **how))
+        except Deadlock:
+            if not fast or arrays is not None:  # a kernel that computes would write arrays at their host addresses
+                raise
+            # Copies and MMAs that only signal complete at their issue, so a warp may lap an mbarrier for which others
+            # still wait. Those that compute complete after the warps have come to their waits, as on a GPU.
+            capture = record(partial(launch, args=passed, **how | {"numerics": None}))
     return profile_of(capture, some, sustained, warm)
+
+
+def _record(timing: targets.Timing, choose: Choose, launch: Callable[..., Any]) -> Capture:
+    """Returns the recorded clusters of a launch; more launches run those that the ones before left out in vain."""
+    capture = Capture(timing, choose)
+    launch(listener=capture)
+    while not capture.complete():
+        launch(listener=capture)
+    return capture

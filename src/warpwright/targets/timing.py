@@ -37,6 +37,7 @@ class Timing:
     shared_latency: float
     shared_bytes: float
     shared_writes: float
+    pair_writes: float
     dsmem_latency: float
     dsmem_bytes: float
     l1_bytes: float
@@ -136,6 +137,7 @@ UNITS = {
     "shared_latency": "cycles of ld.shared without conflicts",
     "shared_bytes": "bytes a cycle of an SM's shared memory",
     "shared_writes": "share of the bytes written by TMA that reduces the bandwidth of tensor-core operands",
+    "pair_writes": "the same in a kernel whose MMAs span two CTAs",
     "dsmem_latency": "cycles of ld.shared::cluster from another CTA",
     "dsmem_bytes": "bytes a cycle and SM between CTAs of a cluster",
     "l1_bytes": "bytes a cycle of an SM's global loads and stores",

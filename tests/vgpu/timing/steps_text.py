@@ -64,11 +64,13 @@ def perform(
     miss: float = 0.0,
     timing: Timing = CHIP,
     memory: Memory | None = None,
+    pairs: bool = False,
 ) -> tuple[Outcome, Journal]:
     """Replay clusters of these warps, the CTAs' warps one after another."""
     journal = Journal(Names(), STRIDE, {})  # type: ignore[arg-type]
     share = np.full(positions, miss)
-    works = [Work(Program(list(warps)), share, share, 0 * share, np.ones(positions), 0 * share)] * clusters
+    program = Program(list(warps), pairs=pairs)
+    works = [Work(program, share, share, 0 * share, np.ones(positions), 0 * share)] * clusters
     layout = Layout(ranks, len(warps) // ranks, STRIDE, together)
     wide = Memory(1e9, 1e9, 1e9, 1e9, 1e9)
     return replay(works, timing, memory or wide, layout, journal), journal

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.vgpu.timing.steps_text import CHIP, STRIDE, access, end_of, load, mma, perform, step
@@ -53,6 +55,17 @@ def test_boxes_share_the_bandwidth_of_l2() -> None:
     memory = Memory(8.0, 8.0, 1e9, 1e9, 1e9)
     found = end_of([*warp, step("wait", FULL)], memory=memory)
     assert found == pytest.approx(10 + 10 * 256 + 100 + 20, abs=1)  # the first is issued at 10, alone in the queue
+
+
+@pytest.mark.parametrize(("pairs", "delay"), [(False, 0), (True, 2048 - 158)])
+def test_what_tma_writes_delays_the_mmas_of_pairs_only(pairs: bool, delay: int) -> None:
+    """Boxes of 256 KB take 2048 cycles of shared memory; the MMA is issued 158 cycles after the first has arrived."""
+    timing = replace(CHIP, shared_writes=0.0, pair_writes=1.0)
+    warp = [step("set_barrier", FULL, number=1), step("arrive", FULL, number=1, nbytes=1 << 18)]
+    warp += [*(load(i, 1 << 16, 16, FULL) for i in range(4)), step("wait", FULL)]
+    warp += [mma(128, nbytes=8192), step("set_barrier", EMPTY, number=1), step("commit", (EMPTY,)), step("wait", EMPTY)]
+    alone = end_of(warp, timing=replace(timing, pair_writes=0.0))
+    assert end_of(warp, timing=timing, pairs=pairs) - alone == pytest.approx(delay)
 
 
 def ring(iterations: int, stages: int, cycles: int) -> tuple[list, list]:

@@ -42,9 +42,11 @@ def latency_of(replay: Replay, work: Work, position: int) -> float:
 def land_box(replay: Replay, now: float, target: tuple[int, int, int], cause: Cause) -> None:
     rank, offset, barrier = target
     run, box = cause[0].run, cause[1].what
-    cycles, unit = box.nbytes / replay.timing.shared_bytes, replay.units.shared[rank]
-    unit.take(now, cycles * replay.timing.shared_writes, WINDOW)
-    unit.busy += cycles * (1 - replay.timing.shared_writes)
+    timing, unit = replay.timing, replay.units.shared[rank]
+    cycles = box.nbytes / timing.shared_bytes
+    share = timing.pair_writes if run.work.program.pairs else timing.shared_writes
+    unit.take(now, cycles * share, WINDOW)
+    unit.busy += cycles * (1 - share)
     place = run.boxes[rank]
     if (rank, offset) not in run.box_keys:
         insort(place, offset)

@@ -36,7 +36,7 @@ def program_of(cluster: ClusterState, rows: Ints, records: Ints, keys: Ints) -> 
         warps[row[0] >> 32] += steps
     nbytes, copies = np.array(reader.nbytes, np.int64), np.array(reader.copies, np.int64)
     reads, again = np.array(reader.reads, bool), np.array(reader.again, bool)
-    return Program(warps, nbytes, reads, again, copies, reader.columns)
+    return Program(warps, nbytes, reads, again, copies, reader.columns, reader.pairs)
 
 
 def _elapsed(rows: Ints) -> list[list[int]]:

@@ -117,7 +117,8 @@ class WarpMma(NamedTuple):
 @dataclass(slots=True)
 class Program:
     """The steps of each warp of a cluster, and for each position of its traffic: bytes, whether it reads, whether it
-    stores ``again`` to the same sectors, and how many CTAs receive it; ``columns`` of tensor memory."""
+    stores ``again`` to the same sectors, and how many CTAs receive it; ``columns`` of tensor memory;
+    ``pairs``: whether its MMAs span two CTAs."""
 
     warps: list[list[Step]]
     nbytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -125,6 +126,7 @@ class Program:
     again: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
     copies: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     columns: int = 0
+    pairs: bool = False
 
     @property
     def length(self) -> int:
@@ -148,6 +150,7 @@ class Reader:
         self.stored: set[tuple[int, int]] = set()
         self.copies: list[int] = []
         self.columns = 0
+        self.pairs = False
         self.known: dict[tuple[int, ...], list[dict[str, Any]]] = {}
 
     def traffic(self, nbytes: int, reads: bool, again: bool = False) -> int:
@@ -230,6 +233,7 @@ def _mma(reader: Reader, op: Op) -> Steps:
     group = len(ranks)
     kind = inst["kind"].removeprefix("kind::")
     desc = InstrDescriptor.decode(op["idesc"] & 0xFFFF_FFFF, kind)
+    reader.pairs |= group > 1
     rows, n = max(desc.m // group, 128), desc.n
     left = () if tmem_a else tuple((r, _start_address(op["a"])) for r in ranks)
     right = tuple((r, _start_address(op["b"])) for r in ranks)
