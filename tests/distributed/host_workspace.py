@@ -15,6 +15,7 @@ import torch
 
 from warpwright.distributed.context_problem import ContextProblem
 from warpwright.distributed.problem import Problem
+from warpwright.distributed.watch import Watch
 from warpwright.distributed.workspace import FLAG_BYTES, Workspace
 from warpwright.targets import DEVICES
 
@@ -33,6 +34,11 @@ class HostWorkspace(Workspace):
         self.sends, self.receives, *self.side = 1, 2, 3, 4
         self.data = torch.full((nbytes,), 0xFF, dtype=torch.uint8)
         self.words = torch.zeros(256, dtype=torch.int32)
+        self.senders = dict[tuple[int, int], int]()
+        self.limit = {"report": 0x3000, "limit_ns": 5 * 10**9}
+        self.host_words = torch.zeros(2, dtype=torch.int64)
+        words = self.host_words.data_ptr(), self.host_words.data_ptr() + 8
+        self.watch = Watch(rank, SECONDS, words, str, lambda count: self.words[:count].tolist(), lambda report: None)
 
     def digest(self, problem: Problem | ContextProblem) -> int:
         self.problems.append(problem)
@@ -42,6 +48,7 @@ class HostWorkspace(Workspace):
         assert nbytes <= self.data.numel()
 
     def start(self, digest: int, flags: int, stream: int, beside: bool = False) -> None:
+        self.watch.begin(0)
         self.words[:flags] = 0
         self.entrance.wait(SECONDS)
 
@@ -61,13 +68,16 @@ class HostWorkspace(Workspace):
         ctypes.memmove(target, source, nbytes)
 
     def signal(self, rank: int, flag: int, value: int, stream: int) -> None:
+        self.senders[rank, flag] = self.rank
         ctypes.c_uint32.from_address(self.flags[rank] + FLAG_BYTES * flag).value = value
 
-    def wait(self, flag: int, value: int, stream: int) -> None:
+    def wait(self, flag: int, value: int, source: int, stream: int) -> None:
+        self.watch.expect(flag, value, source)
         last = time.monotonic() + SECONDS
         while int(self.words[flag]) < value:
             assert time.monotonic() < last, f"rank {self.rank}: flag {flag} has not come"
             time.sleep(1e-4)
+        assert self.senders[self.rank, flag] == source
 
 
 def workspaces(ranks: int, nbytes: int) -> list[HostWorkspace]:
@@ -77,7 +87,7 @@ def workspaces(ranks: int, nbytes: int) -> list[HostWorkspace]:
     for each in found:
         each.pointers = tuple(other.data.data_ptr() for other in found)
         each.flags = tuple(other.words.data_ptr() for other in found)
-        each.begun, each.calls = each.flags, 0
+        each.begun, each.calls, each.senders = each.flags, 0, found[0].senders
     return found
 
 

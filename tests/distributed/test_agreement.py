@@ -16,8 +16,9 @@ pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[
 import torch.distributed as dist
 
 from tests.distributed.host_workspace import run_ranks
-from warpwright.distributed.agreement import Agreement, DistributedTimeout, time_limit
+from warpwright.distributed.agreement import Agreement, DistributedTimeout, late_rank, time_limit
 from warpwright.errors import UsageError
+from warpwright.kernels.node import Lack, report_of
 
 PROGRAM = """
 import sys
@@ -27,7 +28,7 @@ from warpwright.distributed.agreement import Agreement
 
 rank = int(sys.argv[1])
 dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
-agreement = Agreement(c10d._get_process_group_store(dist.group.WORLD), rank, 2)
+agreement = Agreement(c10d._get_process_group_store(dist.group.WORLD), rank, 2, 60)
 print(agreement.digest("a call"), agreement.digest("a call"), agreement.exchanges)
 try:
     agreement.digest(f"rows {rank}")
@@ -58,28 +59,35 @@ def refusal(agreement: Agreement) -> str:
     return str(caught.value)
 
 
-def test_a_rank_that_makes_no_call_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WARPWRIGHT_TIME_LIMIT", "0.2")
+def test_a_rank_that_makes_no_call_is_named() -> None:
     store = dist.HashStore()
     store.set_timeout(timedelta(seconds=5))
-    ranks = [Agreement(store, rank, 3) for rank in range(2)]
+    ranks = [Agreement(store, rank, 3, 0.2) for rank in range(2)]
     began = time.monotonic()
     found = run_ranks([partial(refusal, each) for each in ranks])
     assert time.monotonic() - began < 5
     for rank, sentence in enumerate(found):
         assert sentence == (
             f"rank {rank} has waited 0.2 s in a call, and rank 2 made no such call; expected the same calls of all "
-            "ranks, in one order; WARPWRIGHT_TIME_LIMIT sets the limit"
+            "ranks, in one order; WARPWRIGHT_TIME_LIMIT or the timeout of the group sets the limit"
         )
 
 
 def test_the_limit_is_a_number_of_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WARPWRIGHT_TIME_LIMIT", raising=False)
-    assert time_limit() == 120
+    assert time_limit(600.0) == 600
+    monkeypatch.setenv("WARPWRIGHT_TIME_LIMIT", "0.2")
+    assert time_limit(600.0) == 0.2
     for wrong in ("soon", "0", "nan"):
         monkeypatch.setenv("WARPWRIGHT_TIME_LIMIT", wrong)
         with pytest.raises(UsageError) as caught:
-            time_limit()
+            time_limit(600.0)
         assert str(caught.value) == (
             f"given WARPWRIGHT_TIME_LIMIT={wrong!r}; expected a number of seconds above 0, such as 120"
         )
+
+
+def test_every_lack_of_a_rank_has_a_sentence() -> None:
+    sentences = {str(late_rank(0, 5, "a call", report_of(lack, 3))) for lack in Lack}
+    assert len(sentences) == len(Lack)
+    assert all(each.startswith("rank 0 has waited 5 s in a call, and rank 3 ") for each in sentences)

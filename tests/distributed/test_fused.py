@@ -75,6 +75,7 @@ def test_a_launch_has_the_memory_of_all_ranks(
     numbers = [found[name] for name in ("tiles_m", "tiles_n", "tiles_k", "chunk", "group")]
     assert numbers == [11, 4, 8, 32, 6]  # a chunk is 4 MB at least
     assert found["grid"] == (96, 1, 1)
+    assert (found["report"], found["limit_ns"]) == tuple(shared.limit.values())
 
 
 def test_a_kernel_that_sends_has_a_flag_for_each_row_of_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,6 +95,7 @@ def test_a_kernel_that_scatters_has_an_entry_for_each_tile_of_others(monkeypatch
     assert struct.unpack_from("<2I", found["arrived"], 64) == (2, 4)
     assert [found[name] for name in ("tiles_m", "tiles_n", "tiles_k", "alpha")] == [8, 3, 8, 1.0]
     assert found["grid"] == (96, 1, 1)
+    assert (found["report"], found["limit_ns"]) == tuple(shared.limit.values())
     assert scatter.entries_of(CONFIGS["128x256 alone"], problem) == 72
     assert scatter.partial_bytes(CONFIGS["128x256 alone"], problem) == 72 * 128 * 256 * 2
 

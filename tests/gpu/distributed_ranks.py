@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 import os
+import subprocess
 import sys
+from pathlib import Path
 
 os.environ.setdefault("WARPWRIGHT_TIME_LIMIT", "20")
 
@@ -27,6 +29,7 @@ from warpwright.distributed import (
 )
 from warpwright.distributed.choice import takes
 from warpwright.distributed.problem import describe_gather
+from warpwright.distributed.watch import GRACE, within
 from warpwright.distributed.workspace import workspace_of
 from warpwright.errors import UsageError
 
@@ -187,6 +190,35 @@ def check_symm_mem() -> None:
     restore()
 
 
+def check_watch() -> None:
+    """The words of the host follow the calls; the flags of a call can be read, also while a graph is captured."""
+    x, weight, shared = random(256, 512), random(1024, 512).T, workspace_of(dist.group.WORLD)
+    operators.run_gather(x, [weight], dist.group.WORLD, "parts")
+    torch.cuda.synchronize()
+    digest, flags = shared.digest(describe_gather(x, [weight], shared.ranks)), [1] * shared.ranks
+    assert shared.watch.running.value == digest << 32 | int(shared.counters[0].item())
+    flags[shared.rank] = 0
+    assert shared.watch.awaited[digest] == {rank: (1, rank) for rank in range(shared.ranks) if rank != shared.rank}
+    assert within(GRACE, lambda: shared.host.read_flags(shared.ranks)) == flags
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        (found,) = operators.run_gather(x, [weight], dist.group.WORLD, "parts")
+        assert within(GRACE, lambda: shared.host.read_flags(shared.ranks)) == flags
+    graph.replay()
+    require_close(found, all_rows(x).float() @ weight.float(), "watch")
+
+
+def check_missing_rank() -> None:
+    """A rank that dies or hangs, in processes of their own, for the GPU of rank 0 stops."""
+    torch.cuda.synchronize()
+    if dist.get_rank() == 0:
+        program = Path(__file__).parent / "distributed_killed.py"
+        for kind in ("known", "new", "parts", "copies 128x128", "sends 128x256", "adds", "kernel 128x128"):
+            result = subprocess.run([sys.executable, program, kind], capture_output=True, text=True, check=False)
+            assert result.returncode == 0, f"{kind}: {result.stdout}{result.stderr}"
+    dist.barrier()
+
+
 def check_modules() -> None:
     torch.manual_seed(7)
     first = torch.nn.Linear(512, 1024, device="cuda", dtype=torch.bfloat16)
@@ -222,6 +254,8 @@ CHECKS = (
     check_graph,
     check_symm_mem,
     check_modules,
+    check_watch,
+    check_missing_rank,
     check_restart,
 )
 BY_NAME = (check_hundred_restarts,)  # a minute or more

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
-SECONDS = 300
+SECONDS = 600
 COUNT = torch.cuda.device_count()
 
 
@@ -24,28 +24,8 @@ def test_ranks(checks: str, ranks: int) -> None:
 
 
 @pytest.mark.skipif(COUNT < 2, reason=f"needs two GPUs that NVLink joins; this machine has {COUNT}")
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [
-        ("known", "has not come to the barrier within the time limit"),
-        (
-            "new",
-            "rank 0 has waited 5 s in all_gather_matmul of 256 rows a rank, K=512, N=1024, bfloat16, and rank 1 ",
-        ),
-    ],
-)
-def test_a_rank_that_dies_ends_the_other_within_the_limit(kind: str, said: str, tmp_path: Path) -> None:
-    program = [sys.executable, str(Path(__file__).parent / "distributed_killed.py")]
-    first, second = (
-        subprocess.Popen(
-            [*program, str(rank), str(tmp_path / "store"), kind],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    )
-    output = first.communicate(timeout=90)[0]
-    second.wait(10)
-    assert first.returncode == 7, output
-    assert said in output
+@pytest.mark.parametrize("kind", ["known", "new", "parts", "copies 128x128", "sends 128x256", "adds", "kernel 128x128"])
+def test_a_rank_that_dies_or_hangs_ends_the_other_within_the_limit(kind: str) -> None:
+    program = [sys.executable, str(Path(__file__).parent / "distributed_killed.py"), kind]
+    result = subprocess.run(program, capture_output=True, text=True, timeout=2 * SECONDS, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr

@@ -71,6 +71,7 @@ ONLY = "the warp's only block is free"
 FOLLOWS = "a bar.sync of all warps that store follows"
 OTHER = "the other slot becomes empty later than this one, and the next mbarrier in memory has long been full"
 READ_BEFORE = "the warps have read their sums before bar.sync"
+TRAP = "a trap follows, which no launch of all ranks reaches; the virtual GPU has performed the store in any case"
 SAME_ORDER = "the cluster barriers after the last tile establish the same order"
 ANEW = "the mbarriers have begun anew after the last tile, and nothing has arrived since"
 SYNCED = "all warps have fenced and synchronised before"
@@ -267,6 +268,7 @@ REDUNDANT = {
     r"hopper [3456] load mbarrier\.try_wait\S* #1": ALONE,
     r"(blackwell 2 kernel|blackwell [345] loads|hopper 2 kernel) mbarrier\.try_wait\S* #0: the next barrier": LATER,
     r"(hopper ([13-6]|slices)|all-gather) \w+ mapa\S* #\d: no peer": "one CTA: the barrier is its own",
+    r"(all-gather|reduce-scatter) \w+ fence\.acq_rel\.sys": TRAP,
     r"(hopper slices|all-gather|reduce-scatter) load mbarrier\.try_wait\S* #1$": ALONE,
     r"hopper split multiply mbarrier\.arrive\S* #1$": "no load follows the last slot",
     r"hopper (fp8 )?split sum_up (cp\.async\.bulk\.wait_group\.read|bar\.warp\.sync) #0": ONLY,

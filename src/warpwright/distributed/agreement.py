@@ -9,23 +9,40 @@ from datetime import timedelta
 from typing import Any
 
 from warpwright.errors import UsageError
+from warpwright.kernels.node import Lack, lack_of
 
-__all__ = ["LIMIT_VARIABLE", "Agreement", "DistributedTimeout", "time_limit"]
+__all__ = ["LIMIT_VARIABLE", "Agreement", "DistributedTimeout", "late_rank", "time_limit"]
 
 LIMIT_VARIABLE = "WARPWRIGHT_TIME_LIMIT"  # seconds that a rank waits for the others
-LIMIT_SECONDS = 120.0
+_LACKS = {
+    Lack.BEGIN: "made no such call",
+    Lack.SEND: "has not sent its part",
+    Lack.STORE: "has not stored its part of the result",
+}
 
 
 class DistributedTimeout(UsageError):
     """A rank waited for others until the time limit."""
 
 
-def time_limit() -> float:
-    """Returns the seconds that a rank waits for the others: the variable WARPWRIGHT_TIME_LIMIT, or 120.
+def late_rank(rank: int, limit: float, text: str, report: int) -> DistributedTimeout:
+    """Returns the error of a kernel of ``rank`` that has stored ``report`` (`warpwright.kernels.node`) in the call
+    ``text``."""
+    lack, missing = lack_of(report)
+    return DistributedTimeout(
+        f"rank {rank} has waited {limit:g} s in {text}, and rank {missing} {_LACKS[lack]}; expected the same calls of "
+        f"all ranks, in one order; look for an error of rank {missing}, and start all ranks again: the GPU of rank "
+        f"{rank} has stopped; {LIMIT_VARIABLE} or the timeout of the group sets the limit"
+    )
+
+
+def time_limit(timeout: float) -> float:
+    """Returns the seconds that a rank waits for the others: the variable WARPWRIGHT_TIME_LIMIT, or ``timeout``, that of
+    the group.
 
     Raises UsageError for a variable that is no positive number.
     """
-    given = os.environ.get(LIMIT_VARIABLE, str(LIMIT_SECONDS))
+    given = os.environ.get(LIMIT_VARIABLE, str(timeout))
     try:
         seconds = float(given)
     except ValueError:
@@ -36,14 +53,15 @@ def time_limit() -> float:
 
 
 class Agreement:
-    """The calls that the ranks of a group agree on. ``store`` is a store of this group alone.
+    """The calls that the ranks of a group agree on. ``store`` is a store of this group alone; ``limit``: the seconds
+    that a rank waits for the others.
 
     The first call of a description is exchanged with all ranks; later ones cost a look-up. A kernel compares the
     digest of every call (`warpwright.kernels.barrier`).
     """
 
-    def __init__(self, store: Any, rank: int, ranks: int) -> None:
-        self.store, self.rank, self.ranks = store, rank, ranks
+    def __init__(self, store: Any, rank: int, ranks: int, limit: float) -> None:
+        self.store, self.rank, self.ranks, self.limit = store, rank, ranks, limit
         self.exchanges, self.digests = 0, dict[str, int]()
 
     def digest(self, text: str) -> int:
@@ -60,20 +78,24 @@ class Agreement:
             found = self.digests[text] = zlib.crc32(text.encode())
         return found
 
+    def text(self, digest: int) -> str:
+        """Returns the description with a digest."""
+        return next((text for text, found in list(self.digests.items()) if found == digest), "a call")
+
     def exchange(self, text: str) -> Sequence[str]:
         """Returns the texts of all ranks, that of rank 0 first, once every rank has called this."""
-        number, limit = self.exchanges, time_limit()
+        number = self.exchanges
         self.exchanges += 1
         keys = [f"{number}/{rank}" for rank in range(self.ranks)]
         self.store.set(keys[self.rank], text)
         try:
-            self.store.wait(keys, timedelta(seconds=limit))
+            self.store.wait(keys, timedelta(seconds=self.limit))
         except Exception as error:  # of torch's stores each raises its own
             missing = [str(rank) for rank, key in enumerate(keys) if not self.store.check([key])]
             raise DistributedTimeout(
-                f"rank {self.rank} has waited {limit:g} s in {text}, and rank{'s' * (len(missing) > 1)} "
+                f"rank {self.rank} has waited {self.limit:g} s in {text}, and rank{'s' * (len(missing) > 1)} "
                 f"{', '.join(missing) or '(none)'} made no such call; expected the same calls of all ranks, in one "
-                f"order; {LIMIT_VARIABLE} sets the limit"
+                f"order; {LIMIT_VARIABLE} or the timeout of the group sets the limit"
             ) from error
         return [self.store.get(key).decode() for key in keys]
 

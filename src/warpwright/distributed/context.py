@@ -96,12 +96,12 @@ class Exchange:
     def wait_keys(self, group: int) -> None:
         """Let torch's current stream wait until the keys and values of a group have come from all ranks."""
         for source in self.peers:
-            self.shared.wait(self._key_flag(group, source), 1, self.shared.stream())
+            self.shared.wait(self._key_flag(group, source), 1, source, self.shared.stream())
 
     def wait_gradients(self, group: int) -> None:
         """Let torch's current stream wait until the gradients of a group have come from all ranks."""
         for source in self.peers:
-            self.shared.wait(self._gradient_flag(group, source), 1, self.shared.stream())
+            self.shared.wait(self._gradient_flag(group, source), 1, source, self.shared.stream())
 
     def send_gradients(self, group: int, sums: list[Tensor]) -> None:
         """Send gradients of keys and values, each (batch, sequence, heads of a group, head_dim) up to the last key

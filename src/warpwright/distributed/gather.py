@@ -99,7 +99,7 @@ def gather_parts(multiply: Multiply, shared: Workspace, problem: Problem) -> Run
         for weight, out in zip(weights, outs, strict=True):
             multiply(x, weight, out[shared.rank])
         for source in others(shared):
-            shared.wait(source, 1, stream)
+            shared.wait(source, 1, source, stream)
         multiply_others(multiply, shared, problem, weights, outs)
         shared.order(shared.sends, stream, 1)
 
@@ -162,6 +162,7 @@ class Fused:
             "arrived": shared.block(shared.flags),
             "begun": shared.block(shared.begun),
             "calls": shared.calls,
+            **shared.limit,
             "b": strided_map(traced, "b", weight, extents, (far, dtype.itemsize), dtype),
             "d": dense_map(traced, "d", out, (problem.ranks, rows, n), dtype),
             "chunk": self.chunk,

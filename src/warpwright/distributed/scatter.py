@@ -86,14 +86,14 @@ class Exchange:
         self.shared.copy(self.address(rank, slot, chunk), sums.data_ptr(), sums.numel() * sums.itemsize, stream)
         self.shared.signal(rank, slot * len(self.chunks) + number, 1, stream)
 
-    def wait(self, slot: int, number: int, stream: int) -> None:
-        """Let a stream wait for a chunk of sums in a slot of this rank."""
-        self.shared.wait(slot * len(self.chunks) + number, 1, stream)
+    def wait(self, slot: int, number: int, sender: int, stream: int) -> None:
+        """Let a stream wait for a chunk of sums of a rank in a slot of this rank."""
+        self.shared.wait(slot * len(self.chunks) + number, 1, sender, stream)
 
-    def receive(self, out: Tensor, slot: int, number: int) -> None:
+    def receive(self, out: Tensor, slot: int, number: int, sender: int) -> None:
         """Copy a chunk of sums to ``out``, which a stream of its own does when it has come; the main stream waits."""
         stream = self.shared.receives
-        self.wait(slot, number, stream)
+        self.wait(slot, number, sender, stream)
         source = self.address(self.shared.rank, slot, self.chunks[number])
         self.shared.copy(out.data_ptr(), source, out.numel() * out.itemsize, stream)
         self.order(stream, self.main)
@@ -105,7 +105,8 @@ class Exchange:
 
 def scatter_parts(shared: Workspace, problem: Problem) -> Run:
     """Step s multiplies the rows of rank ``rank - s``; the sums of the steps before come from rank ``rank - 1``."""
-    ranks, following = problem.ranks, (shared.rank + 1) % problem.ranks
+    ranks = problem.ranks
+    before, following = (shared.rank - 1) % ranks, (shared.rank + 1) % ranks
     exchange = Exchange(shared, problem, chunk_rows(problem, shared.gpu.spec.sms))
 
     def add(step: int, number: int, part: Tensor, rows: Tensor, weight: Tensor) -> None:
@@ -114,10 +115,10 @@ def scatter_parts(shared: Workspace, problem: Problem) -> Run:
             multiply(rows, weight, part)
             return
         if step == ranks:
-            exchange.receive(part, step - 2, number)
+            exchange.receive(part, step - 2, number, before)
         else:
             shared.ready(exchange.main)
-            exchange.wait(step - 2, number, exchange.main)
+            exchange.wait(step - 2, number, before, exchange.main)
         part.addmm_(rows, weight)
 
     def run(x: Tensor, weight: Tensor, out: Tensor) -> None:
@@ -153,7 +154,7 @@ def scatter_adds(multiply: Multiply, whole: bool, shared: Workspace, problem: Pr
             multiply(every[shared.rank], weight, sums[shared.rank])
         shared.ready(exchange.main)
         for slot in range(ranks - 1):
-            exchange.wait(slot, 0, exchange.main)
+            exchange.wait(slot, 0, (shared.rank - 1 - slot) % ranks, exchange.main)
             torch.add(out if slot else sums[shared.rank], exchange.received[slot], out=out)
         exchange.end()
 
@@ -200,6 +201,7 @@ class Fused:
             "arrived": shared.block(shared.flags),
             "begun": shared.block(shared.begun),
             "calls": shared.calls,
+            **shared.limit,
             "scale_a": 0,
             "scale_b": 0,
             "alpha": 1.0,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -18,8 +21,9 @@ from warpwright.distributed.agreement import Agreement, time_limit
 from warpwright.distributed.context_problem import ContextProblem
 from warpwright.distributed.launches import launch_at
 from warpwright.distributed.problem import Problem
+from warpwright.distributed.watch import POLL, Watch, keep_watch
 from warpwright.errors import UsageError
-from warpwright.kernels.barrier import barrier
+from warpwright.kernels.barrier import barrier, stop
 from warpwright.layout.peers import ADDRESS_BYTES, RANKS, pack_peers
 
 __all__ = ["BESIDE", "FLAGS", "Workspace", "workspace_of"]
@@ -27,6 +31,8 @@ __all__ = ["BESIDE", "FLAGS", "Workspace", "workspace_of"]
 FLAGS = 1 << 16  # words
 MARK_BYTES = 8 * RANKS
 FLAG_BYTES = 4
+WORD, COPY = 16, 64  # bytes: between two words of the host, up to the copy of the flags
+MOST_NS = 1 << 62
 LEAST_BYTES = 64 << 20
 BESIDE = 4  # streams for kernels of a call that run at once
 ORDER, START, READY = -1, -2, -3  # events: between calls of two streams, at the start of a call, after its barrier
@@ -37,8 +43,8 @@ class Workspace:
 
     ``data`` is memory of this rank, ``pointers`` has the addresses of that of all ranks, ``flags`` likewise. A call
     begins with `start`, a barrier: then every rank has ended its calls before, and the flags of this rank are 0.
-    ``begun`` and ``calls`` are for kernels that send by themselves (`warpwright.kernels.node`). ``side`` has streams
-    for kernels of a call that run beside each other.
+    ``begun`` and ``calls`` are for kernels that send by themselves (`warpwright.kernels.node`), and ``limit`` has the
+    parameters of their waits. ``side`` has streams for kernels of a call that run beside each other.
     """
 
     def __init__(self, group: Any) -> None:
@@ -47,7 +53,7 @@ class Workspace:
             raise UsageError(f"given a group of {self.ranks} ranks; expected at most {RANKS}, of one host")
         _MADE[group.group_name] += 1  # a group that is made again may find the keys of the last one in its store
         store = c10d.PrefixStore(f"warpwright {_MADE[group.group_name]}", c10d._get_process_group_store(group))
-        self.agreement = Agreement(store, self.rank, self.ranks)
+        self.agreement = Agreement(store, self.rank, self.ranks, time_limit(timeout_of(group)))
         self.gpu = cuda.device(f"cuda:{torch.cuda.current_device()}")
         self.device = torch.device("cuda", self.gpu.ordinal)
         self.bindings = require()
@@ -65,6 +71,13 @@ class Workspace:
         self.sends, self.receives, *self.side = (int(stream.cuda_stream) for stream in self.streams)
         self._events: dict[int, Any] = {}
         self._barrier = functools.lru_cache(256)(self._bind_barrier)
+        self.host = HostWords(self.gpu, self.control, self.flags[self.rank])
+        words = self.host.report, self.host.running
+        self.watch = Watch(
+            self.rank, self.agreement.limit, words, self.agreement.text, self.host.read_flags, self.host.stop
+        )
+        keep_watch(self.watch)
+        self.limit = {"report": self.host.report, "limit_ns": int(min(self.agreement.limit * 1e9, MOST_NS))}
 
     def digest(self, problem: Problem | ContextProblem) -> int:
         """Returns the digest of a problem that all ranks agree on. Raises the errors of `Agreement.digest`."""
@@ -114,6 +127,7 @@ class Workspace:
         Calls of all groups follow one another on a GPU, on any stream: two kernels that wait for two other ranks could
         each occupy the SMs that the other's peer needs.
         """
+        self.watch.begin(digest)
         if flags > FLAGS:
             raise UsageError(f"given a call that needs {flags} flags; expected at most {FLAGS}; give it fewer rows")
         last = _LAST_STREAMS.setdefault(self.gpu.ordinal, stream)
@@ -137,7 +151,8 @@ class Workspace:
             "counters": self.flags[self.rank],
             "count": flags,
             "digest": digest,
-            "limit_ns": int(time_limit() * 1e9),
+            "running": self.host.running,
+            **self.limit,
         }
         return launch_at(self.gpu, barrier, (1, 1, 1), values, stream)
 
@@ -171,9 +186,69 @@ class Workspace:
         """Store ``value`` to a flag of ``rank`` after the copies of ``stream`` so far."""
         call(self.bindings.cuStreamWriteValue32(stream, self.flags[rank] + FLAG_BYTES * flag, value, 0))
 
-    def wait(self, flag: int, value: int, stream: int) -> None:
-        """Let ``stream`` wait until a flag of this rank is ``value`` at least."""
+    def wait(self, flag: int, value: int, source: int, stream: int) -> None:
+        """Let ``stream`` wait until rank ``source`` has set a flag of this rank to ``value`` at least."""
+        self.watch.expect(flag, value, source)
         call(self.bindings.cuStreamWaitValue32(stream, self.flags[self.rank] + FLAG_BYTES * flag, value, 0))
+
+
+class HostWords:
+    """Words of the host that a GPU writes, which outlive its errors, and what a watch asks of the GPU: to read the
+    ``flags`` of a call that does not go on, which are in ``control``, and to stop. Work of other streams may wait for
+    ever meanwhile.
+    """
+
+    def __init__(self, gpu: cuda.Device, control: Tensor, flags: int) -> None:
+        self.gpu, self.control, self.flags, self.bindings = gpu, control, flags, require()
+        self.memory = torch.zeros(COPY + FLAG_BYTES * FLAGS, dtype=torch.uint8, pin_memory=True)
+        self.report, self.running, self.request = (self.memory.data_ptr() + number * WORD for number in range(3))
+        self.stream = urgent_stream(gpu.ordinal)
+        values = {"request": self.request, "report": self.report}
+        self.end = launch_at(gpu, stop, (1, 1, 1), values, self.stream)
+        self.end()  # does nothing, but loads the kernel: later the driver may wait for all work before it does
+
+    def read_flags(self, count: int) -> Sequence[int]:
+        """Returns the first ``count`` flags."""
+        self._enter()
+        copy = self.memory[COPY : COPY + FLAG_BYTES * count]
+        call(self.bindings.cuMemcpyAsync(copy.data_ptr(), self.flags, copy.numel(), self.stream))
+        while not self._idle():
+            time.sleep(POLL)
+        found: list[int] = copy.view(torch.uint32).tolist()
+        return found
+
+    def stop(self, report: int) -> None:
+        """Let the GPU store a report and trap."""
+        self._enter()
+        ctypes.c_uint32.from_address(self.request).value = report
+        self.end()
+
+    def _enter(self) -> None:
+        """Prepare a thread: no call of it concerns a capture of another thread."""
+        call(self.bindings.cuCtxSetCurrent(self.gpu.context))
+        relaxed = self.bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        call(self.bindings.cuThreadExchangeStreamCaptureMode(relaxed))
+
+    def _idle(self) -> bool:
+        (status,) = self.bindings.cuStreamQuery(self.stream)
+        if status == self.bindings.CUresult.CUDA_ERROR_NOT_READY:
+            return False
+        call((status,))
+        return True
+
+
+@functools.cache
+def urgent_stream(ordinal: int) -> int:
+    """Returns a stream of the current GPU, with this number, that waits for no other stream."""
+    bindings = require()
+    _, highest = call(bindings.cuCtxGetStreamPriorityRange())
+    return int(call(bindings.cuStreamCreateWithPriority(bindings.CUstream_flags.CU_STREAM_NON_BLOCKING, highest)))
+
+
+def timeout_of(group: Any) -> float:
+    """Returns the timeout of a ProcessGroup in seconds, that of ``init_process_group`` or ``new_group``."""
+    options = group._get_backend(torch.device("cuda")).options
+    return float(options._timeout.total_seconds())
 
 
 _MADE = Counter[str]()  # workspaces for each name of a group
@@ -184,9 +259,11 @@ _WORKSPACES: dict[str, Workspace] = {}
 def workspace_of(group: Any) -> Workspace:
     """Returns the workspace of a ProcessGroup; the first call is collective.
 
-    A group that was destroyed and made again under its old name gets a workspace of its own.
+    A group that was destroyed and made again under its old name gets a workspace of its own. Raises DistributedTimeout
+    if an earlier call has stopped the GPU because a rank was missing.
     """
     known = _WORKSPACES.get(group.group_name)
     if known is None or known.group is not group:
         known = _WORKSPACES[group.group_name] = Workspace(group)
+    known.watch.require()
     return known

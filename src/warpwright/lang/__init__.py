@@ -45,7 +45,7 @@ from warpwright.lang.ops import (
 )
 from warpwright.lang.ops.atomics import atom, red
 from warpwright.lang.ops.cluster import cluster
-from warpwright.lang.ops.debug import assert_, printf
+from warpwright.lang.ops.debug import assert_, printf, trap
 from warpwright.lang.ops.matrix import ldmatrix, movmatrix, stmatrix
 from warpwright.lang.ops.mbarrier import mbarrier
 from warpwright.lang.ops.special import (
@@ -107,6 +107,6 @@ __all__ = [
     "lanemask_lt", "ld", "ldmatrix", "lg2", "loop", "match", "max", "mbarrier", "min", "mma", "movmatrix", "mul_hi",
     "mul_wide", "nclusterid", "nctaid", "ntid", "pack", "pack_narrow", "popc", "pred", "printf", "prmt", "rcp", "red",
     "redux", "rem", "role", "rsqrt", "s8", "s16", "s32", "s64", "select", "setmaxnreg", "shfl", "sin", "smem", "smid",
-    "sqrt", "st", "stmatrix", "tanh", "tcgen05", "tensormap", "tf32", "tid", "tma", "tmem", "u8", "u16", "u32", "u64",
-    "ue4m3", "ue8m0", "unpack", "var", "vote", "warp", "wgmma",
+    "sqrt", "st", "stmatrix", "tanh", "tcgen05", "tensormap", "tf32", "tid", "tma", "tmem", "trap", "u8", "u16", "u32",
+    "u64", "ue4m3", "ue8m0", "unpack", "var", "vote", "warp", "wgmma",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""`printf` and `assert_`: what ptxas takes, what the virtual GPU prints and stops at."""
+"""`printf`, `assert_` and `trap`: what ptxas takes, what the virtual GPU prints and stops at."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from warpwright.lang import (
     s16,
     s64,
     tid,
+    trap,
     u32,
     u64,
 )
@@ -174,3 +175,22 @@ SENTENCES = {
 def test_what_is_no_printf_is_one_sentence(body) -> None:
     body.__annotations__ = {"x": Global[f32], "n": u32}
     assert misuse(kernel("sm_90a")(body)) == SENTENCES[body]
+
+
+@kernel("sm_90a", threads=32)
+def trapped(x: Global[u32]):
+    with If(x[tid.x] == 5):
+        x[tid.x] = 7
+        trap()
+    x[tid.x] = 9
+
+
+def test_a_trap_stops_the_launch_and_no_correct_launch_reaches_it() -> None:
+    code(trapped)
+    x = np.zeros(32, np.uint32)
+    assert ww.check(trapped, 1, args=[x], device="h200").kind == "clean"
+    trapped[1](x, device="h200")
+    assert (x == 9).all()
+    x[7] = 5
+    with pytest.raises(ww.DeviceError, match=r"`trap`: kernel trapped, CTA \(0, 0, 0\), warp 0, lane 7"):
+        trapped[1](x, device="h200")

@@ -1,6 +1,7 @@
-"""`printf` and `assert_`: calls of the functions that the CUDA driver provides, ``vprintf`` and ``__assertfail``.
+"""`printf`, `assert_` and `trap`: what a kernel tells the host, and how it ends with an error.
 
-The PTX is that of nvcc: text in global variables, arguments packed in local memory, a call with ``.param`` variables.
+The first two are calls of functions that the CUDA driver provides, ``vprintf`` and ``__assertfail``. Their PTX is that
+of nvcc: text in global variables, arguments packed in local memory, a call with ``.param`` variables.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from warpwright.lang.trace import STACK, Trace, current
 from warpwright.ptx import nodes
 from warpwright.types import Scalar, f32, f64, pred, s32, s64, u32, u64
 
-__all__ = ["assert_", "printf"]
+__all__ = ["assert_", "printf", "trap"]
 
 _CONVERSION = re.compile(r"%[-+ #0]*(\*|\d+)?(?:\.(\d*))?(ll|l|)([diouxXcsfFeEgGaAp%])|%")
 
@@ -81,6 +82,20 @@ def assert_(condition: Any, message: str = "") -> None:
         line, one = as_expr(frame.f_lineno, u32), as_expr(1, u64)
         _call(trace, "__assertfail", (texts[0], texts[1], line, texts[2], one))
     trace.place(holds)
+
+
+def trap() -> None:
+    """Stop the launch with an error.
+
+    On a virtual GPU it is a DeviceError of the launch; a real GPU ends all CUDA work of the process
+    (CUDA_ERROR_LAUNCH_FAILED). Memory of the host keeps what the kernel has written before.
+
+    Issued by each thread for itself.
+    Completes by itself.
+    Targets: all.
+    PTX ISA 9.1 section 9.7.19.4 (trap).
+    """
+    current().emit("trap")
 
 
 def _conversions(format: str) -> list[str]:

@@ -19,7 +19,7 @@ from warpwright.vgpu.program.program import Block, Inst, targets
 
 __all__ = ["Reach"]
 
-_ASSERTFAIL = "call.__assertfail"
+_FAILS = frozenset({"call.__assertfail", "trap"})  # end the launch with an error
 
 
 class _Direction(NamedTuple):
@@ -42,12 +42,13 @@ class Reach:
         self.failing = self._failing_blocks()
 
     def _failing_blocks(self) -> set[int]:
-        """Returns the numbers of the blocks that report a failed assertion, and of those that lead only there."""
+        """Returns the numbers of the blocks that report a failed assertion or trap, and of those that lead only
+        there."""
         failing: set[int] = set()
         for block in reversed(self.program.blocks):
             last = [inst.name for inst in block.insts[-1:]]  # none between two labels
             leads_on = block.index + 1 in failing and not ENDINGS.keys() & last
-            if leads_on or any(inst.name == _ASSERTFAIL for inst in block.insts):
+            if leads_on or any(inst.name in _FAILS and inst.guard is None for inst in block.insts):
                 failing.add(block.index)
         return failing
 
@@ -57,7 +58,7 @@ class Reach:
 
     def coverage(self) -> Coverage:
         """Returns the coverage. An instruction without a line is not the kernel's own: every kernel gets such an
-        end. Nor are the reports of failed assertions: no correct launch reaches them."""
+        end. Nor are the reports of failed assertions, and traps: no correct launch reaches them."""
         blocks = [block for block in self.program.blocks if block.index not in self.failing]
         own = [(block, inst) for block in blocks for inst in block.insts if inst.line]
         guarded = [inst.index for _, inst in own if inst.guard is not None and inst.name not in ENDINGS]
@@ -98,8 +99,10 @@ class Reach:
 
     def _is_open(self, block: Block, inst: Inst, missing: _Direction, decisions: Decisions) -> bool:
         """Whether arguments, data or the grid can choose the direction that was not taken: not one that reports a
-        failed assertion, nor the repetition of a poll, which depends on the schedule."""
+        failed assertion or traps, nor the repetition of a poll, which depends on the schedule."""
         assert inst.guard is not None
+        if missing.condition and inst.name in _FAILS:
+            return False
         decision = decisions.of(inst.guard)
         if missing.block is not None:
             repeats = decision.polls and self._leads_to(missing.block) <= block.index

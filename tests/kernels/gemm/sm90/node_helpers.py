@@ -16,7 +16,18 @@ from warpwright.kernels.gemm.sm90.configs import Config
 from warpwright.kernels.gemm.sm90.reduce_scatter import ALONE as REDUCE_CONFIG
 from warpwright.lang.trace import Traced
 
-__all__ = ["BF16", "FP8", "AllReduce", "Gather", "Reduce", "check_text", "random_arrays", "weaken"]
+__all__ = [
+    "BF16",
+    "FP8",
+    "AllReduce",
+    "Gather",
+    "Reduce",
+    "check_text",
+    "random_arrays",
+    "weaken",
+    "with_maps",
+    "without_rank",
+]
 
 BF16, FP8 = np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)
 Arrays = list[NDArray[Any]]
@@ -48,16 +59,37 @@ def weaken(text: str, edit: tuple[str, str], number: int, each: int) -> str:
     return text
 
 
-def check_text(traced: Traced, text: str, grid: int, args: Sequence[Any], device: str) -> ww.Verdict:
-    """Returns the verdict on the text of a kernel that was edited."""
-    kernel = ww.load_ptx(text)[traced.entry]
+def without_rank(traced: Traced, rank: int) -> Any:
+    """Returns a kernel whose threads exit at once on one rank: it never makes the call."""
+    peers = next(name for name, kind in traced.params if "Peers" in str(kind))
+    gone = f"""{{
+    .reg .pred %gone;
+    .reg .b32 %mine;
+    ld.param.u32 %mine, [{peers}+64];
+    setp.eq.u32 %gone, %mine, {rank};
+    @%gone exit;
+    }}
+"""
+    text, edits = re.subn(r"( +\.reg \.b64 %rd<\d+>;\n)", rf"\g<1>{gone}", traced.ptx)
+    assert edits == 1
+    return ww.load_ptx(text)[traced.entry]
+
+
+def with_maps(traced: Traced, args: Sequence[Any]) -> list[Any]:
+    """Returns the arguments of a kernel for its PTX text, with tensor maps in place of arrays."""
     edited = list(args)
     for number, (parameter, _) in enumerate(traced.params):
         if parameter in traced.maps:
             use = traced.maps[parameter]
             maps = [ww.TensorMap(array, use.box, swizzle=use.swizzle) for array in args[number].values]
             edited[number] = ww.PerRank(maps)
-    return ww.check(kernel, grid, smem=traced.smem_bytes, args=edited, device=device)
+    return edited
+
+
+def check_text(traced: Traced, text: str, grid: int, args: Sequence[Any], device: str) -> ww.Verdict:
+    """Returns the verdict on the text of a kernel that was edited."""
+    kernel = ww.load_ptx(text)[traced.entry]
+    return ww.check(kernel, grid, smem=traced.smem_bytes, args=with_maps(traced, args), device=device)
 
 
 class Gather:
@@ -69,9 +101,9 @@ class Gather:
         self.a, self.b = random_arrays(ranks, (rows, k)), random_arrays(ranks, (n, k), seed=1)
         self.d = filled(ranks, (ranks, rows, n))
         tiles = -(-rows // config.tile[0]), -(-n // config.tile[1]), -(-k // 64)
-        flags = counters(ranks, ranks * tiles[0]), counters(ranks, ranks), counters(ranks, 2)
-        arrays = self.a, filled(ranks, (ranks, rows, k)), *flags, self.b, self.d
-        self.args = [*map(ww.PerRank, arrays), *tiles, chunk, group]
+        flags = counters(ranks, ranks * tiles[0]), counters(ranks, ranks), counters(ranks, 2), counters(ranks, 1)
+        arrays = self.a, filled(ranks, (ranks, rows, k)), *flags
+        self.args = [*map(ww.PerRank, arrays), 0, *map(ww.PerRank, (self.b, self.d)), *tiles, chunk, group]
 
     def error(self) -> float:
         """Returns the largest error of D, as a share of the largest result."""
@@ -100,8 +132,8 @@ class Reduce:
         self.b = random_arrays(ranks, (n, k), dtype)
         self.d = filled(ranks, (rows, n), BF16 if np.dtype(dtype) == FP8 else dtype)
         partials = filled(ranks, (entries, tile_m * tile_n), partial)
-        flags = counters(ranks, entries), counters(ranks, ranks), counters(ranks, 2)
-        self.args = [*map(ww.PerRank, (self.a, self.b, self.d, partials, *flags)), *tiles, 0, 0, 1.0]
+        flags = counters(ranks, entries), counters(ranks, ranks), counters(ranks, 2), counters(ranks, 1)
+        self.args = [*map(ww.PerRank, (self.a, self.b, self.d, partials, *flags)), 0, *tiles, 0, 0, 1.0]
 
     def sums(self) -> NDArray[np.float64]:
         """Returns the sums of each rank, (ranks, owners, rows, N)."""
@@ -122,6 +154,6 @@ class AllReduce(Reduce):
     def __init__(self, ranks: int, rows: int, n: int, k: int, config: Config = REDUCE_CONFIG) -> None:
         super().__init__(ranks, rows, n, k, config)
         self.d = filled(ranks, (ranks, rows, n))
-        tiles_m, tiles_n, _ = self.args[7:10]
+        tiles_m, tiles_n, _ = self.args[9:12]
         self.args[2] = ww.PerRank(self.d)
         self.args.insert(7, ww.PerRank(counters(ranks, ranks * tiles_m * tiles_n)))

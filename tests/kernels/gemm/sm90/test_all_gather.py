@@ -13,7 +13,7 @@ from tests.kernels.gemm.sm90.node_helpers import Gather, check_text, random_arra
 from tests.samples import sampled
 from warpwright.kernels.gemm.sm90 import CONFIGS
 from warpwright.kernels.gemm.sm90.all_gather import SENDING, all_gather_gemm, kernel_of
-from warpwright.lang import Global, Peers, bar, kernel, tma, u32
+from warpwright.lang import Global, Peers, bar, kernel, tma, u32, u64
 from warpwright.types import Scalar
 
 TILE_M, TILE_K = 128, 64
@@ -37,12 +37,12 @@ def test_rows_that_copies_have_sent(name: str, major: str) -> None:
     """Three chunks of two rows of tiles: the last has one row, and ends outside the rows of a rank."""
     config = CONFIGS[name]
     problem = Gather(2, 5 * TILE_M - 24, 256, TILE_K, config, chunk=2, group=3)
-    args, tiles_k = problem.args, problem.args[9]
+    args, tiles_k = problem.args, problem.args[11]
     for rank in range(2):
         args[1].values[rank][1 - rank] = problem.a[1 - rank]
         args[2].values[rank].reshape(2, -1)[1 - rank, :3] = tiles_k
     if major == "mn":
-        args[5] = ww.PerRank([np.ascontiguousarray(b.T) for b in problem.b])
+        args[7] = ww.PerRank([np.ascontiguousarray(b.T) for b in problem.b])
     ww.launch(kernel_of(config, False).configure(major=major), 4, args=args, device="h200x2")
     assert problem.error() <= HALF_ULP
 
@@ -56,12 +56,13 @@ def test_the_checks_find_nothing(ranks: int) -> None:
 @kernel("sm_90a", threads=384)
 def two_calls(
     a: tma.Map[Scalar], gathered: tma.PeerMaps[Scalar], arrived: Peers[u32], begun: Peers[u32], calls: Global[u32],
-    b: tma.Map[Scalar], d: tma.Map[Scalar], tiles_m: u32, tiles_n: u32, tiles_k: u32, chunk: u32, group: u32,
+    report: Global[u32], limit_ns: u64, b: tma.Map[Scalar], d: tma.Map[Scalar], tiles_m: u32, tiles_n: u32,
+    tiles_k: u32, chunk: u32, group: u32,
 ) -> None:  # fmt: skip
     """Two calls in one launch of one CTA a rank: the second begins on a rank when the first has ended there."""
     for _ in range(2):
         counts = tiles_m, tiles_n, tiles_k, chunk, group
-        all_gather_gemm.function(a, gathered, arrived, begun, calls, b, d, *counts, config=SMALL)
+        all_gather_gemm.function(a, gathered, arrived, begun, calls, report, limit_ns, b, d, *counts, config=SMALL)
         bar.sync()
 
 

@@ -40,13 +40,13 @@ def test_the_checks_find_nothing() -> None:
 @kernel("sm_90a", threads=384)
 def read_after(
     a: tma.Map[Scalar], b: tma.Map[Scalar], d: tma.PeerMaps[Scalar], partials: Peers[Scalar], arrived: Peers[u32],
-    begun: Peers[u32], calls: Global[u32], stored: Peers[u32], tiles_m: u32, tiles_n: u32, tiles_k: u32, scale_a: u64,
-    scale_b: u64, alpha: f32, rows: Global[Scalar],
+    begun: Peers[u32], calls: Global[u32], stored: Peers[u32], report: Global[u32], limit_ns: u64, tiles_m: u32,
+    tiles_n: u32, tiles_k: u32, scale_a: u64, scale_b: u64, alpha: f32, rows: Global[Scalar],
 ) -> None:  # fmt: skip
     """A call, and loads of D after it on the same rank, in one launch of one CTA a rank."""
     gemm_all_reduce.function(
-        a, b, d, partials, arrived, begun, calls, stored, tiles_m, tiles_n, tiles_k, scale_a, scale_b, alpha,
-        config=SMALL,
+        a, b, d, partials, arrived, begun, calls, stored, report, limit_ns, tiles_m, tiles_n, tiles_k, scale_a, scale_b,
+        alpha, config=SMALL,
     )  # fmt: skip
     bar.sync()
     for tile in loop(d.ranks):

@@ -78,14 +78,15 @@ def test_the_checks_find_nothing(ranks: int) -> None:
 @kernel("sm_90a", threads=384)
 def two_calls(
     a: tma.Map[Scalar], b: tma.Map[Scalar], d: tma.Map[Scalar], partials: Peers[Scalar], arrived: Peers[u32],
-    begun: Peers[u32], calls: Global[u32], tiles_m: u32, tiles_n: u32, tiles_k: u32, scale_a: u64, scale_b: u64,
-    alpha: f32,
+    begun: Peers[u32], calls: Global[u32], report: Global[u32], limit_ns: u64, tiles_m: u32, tiles_n: u32, tiles_k: u32,
+    scale_a: u64, scale_b: u64, alpha: f32,
 ) -> None:  # fmt: skip
     """Two calls in one launch of one CTA a rank: the second begins on a rank when the first has ended there."""
     for _ in range(2):
         gemm_reduce_scatter.function(
-            a, b, d, partials, arrived, begun, calls, tiles_m, tiles_n, tiles_k, scale_a, scale_b, alpha, config=SMALL
-        )
+            a, b, d, partials, arrived, begun, calls, report, limit_ns, tiles_m, tiles_n, tiles_k, scale_a, scale_b,
+            alpha, config=SMALL,
+        )  # fmt: skip
         tma.wait_group(0)  # the end of a launch
         bar.sync()
 

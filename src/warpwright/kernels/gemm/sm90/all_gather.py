@@ -27,7 +27,7 @@ from warpwright.kernels.gemm.sm90.kernel import (
     unchanged,
 )
 from warpwright.kernels.gemm.sm90.plan import plan_gemm
-from warpwright.kernels.node import await_flag, is_last, signal_begin
+from warpwright.kernels.node import Lack, Limit, await_flag, is_last, signal_begin
 from warpwright.kernels.tiles import ROW_BYTES, WARP_ROWS, WARPS, atom
 from warpwright.lang import (
     Expr,
@@ -52,6 +52,7 @@ from warpwright.lang import (
     smem,
     tma,
     u32,
+    u64,
     warp,
     wgmma,
 )
@@ -69,6 +70,8 @@ def all_gather_gemm(
     arrived: Peers[u32],
     begun: Peers[u32],
     calls: Global[u32],
+    report: Global[u32],
+    limit_ns: u64,
     b: tma.Map[Scalar],
     d: tma.Map[Scalar],
     tiles_m: u32,
@@ -86,7 +89,7 @@ def all_gather_gemm(
     matrix for each rank; ``d`` likewise. ``arrived``: on every rank ``tiles_m`` flags for each rank; flag i counts the
     k-blocks of rows of tiles i · ``chunk`` and later. ``begun``: on every rank a flag for each rank; ``calls``: two
     counters of this rank. All are 0 before the first call; then no call needs a change of them (see `node`). All CTAs
-    of a rank run at once.
+    of a rank run at once. ``report`` and ``limit_ns`` are the `Limit` of each wait for another rank.
 
     Without ``send`` copy engines write ``gathered`` on every other rank, and ``tiles_k`` into the flag of a chunk after
     its rows; the host sets the flags back after the call, and lets no copy begin before; ``begun`` and ``calls`` are
@@ -102,7 +105,7 @@ def all_gather_gemm(
     k_columns, strips = atom(dtype) * config.depth, tile_m // STRIP // consumers
     ring = operand_ring(config, consumers * (sum(share) - 1), ("k", major), (dtype, dtype))
     blocks = smem.tile(dtype, (consumers * WARPS * STORES * WARP_ROWS, ROW_BYTES // dtype.nbytes), swizzle=128)
-    rank, ranks, call = gathered.rank, gathered.ranks, calls[0] + 1
+    rank, ranks, call, limit = gathered.rank, gathered.ranks, calls[0] + 1, Limit(report, limit_ns)
     if send:
         tile, sent = smem.tile(dtype, (tile_m, k_columns), swizzle=128), mbarrier(1, name="sent")
 
@@ -133,7 +136,8 @@ def all_gather_gemm(
         for source, row, col in output_tiles():
             own = source == rank
             with If(~own):
-                await_flag(arrived[rank] + (source * tiles_m + min(row, tiles_m - 1) // chunk), tiles_k)
+                flag = arrived[rank] + (source * tiles_m + min(row, tiles_m - 1) // chunk)
+                await_flag(flag, tiles_k, source, Lack.SEND, limit)
             for k in loop(tiles_k):
                 slot = next(slots)
                 slot.empty.wait()
@@ -156,7 +160,8 @@ def all_gather_gemm(
             signal_begin(begun, call)
         with If(ctaid.x < tiles_m * tiles_k):  # the other ranks have read what the last call sent them
             for step in loop(1, ranks):
-                await_flag(begun[rank] + (rank + step) % ranks, call)
+                other = (rank + step) % ranks
+                await_flag(begun[rank] + other, call, other, Lack.BEGIN, limit)
         for number in loop(ctaid.x, tiles_m * tiles_k, nctaid.x):
             row, k = number // tiles_k, number % tiles_k
             sent.arrive_expect_tx(tile.nbytes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from warpwright.kernels.gemm.sm90.configs import Config
 from warpwright.kernels.gemm.sm90.reduce_scatter import ALONE, sum_over_ranks
+from warpwright.kernels.node import Limit
 from warpwright.lang import Global, Peers, bf16, f32, kernel, tma, u32, u64
 from warpwright.types import Scalar
 
@@ -24,6 +25,8 @@ def gemm_all_reduce(
     begun: Peers[u32],
     calls: Global[u32],
     stored: Peers[u32],
+    report: Global[u32],
+    limit_ns: u64,
     tiles_m: u32,
     tiles_n: u32,
     tiles_k: u32,
@@ -48,6 +51,6 @@ def gemm_all_reduce(
                      -> D of all ranks
     """
     sum_over_ranks(
-        a, b, d, partials, arrived, begun, calls, stored, (tiles_m, tiles_n, tiles_k), (alpha, scale_a, scale_b),
-        config=config, dtype=dtype, out=out, partial=partial,
+        a, b, d, partials, arrived, begun, calls, stored, Limit(report, limit_ns), (tiles_m, tiles_n, tiles_k),
+        (alpha, scale_a, scale_b), config=config, dtype=dtype, out=out, partial=partial,
     )  # fmt: skip

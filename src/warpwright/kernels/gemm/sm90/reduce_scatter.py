@@ -27,7 +27,7 @@ from warpwright.kernels.gemm.sm90.kernel import (
     unchanged,
 )
 from warpwright.kernels.gemm.sm90.sums import add_sums, scale_sums, store_sums, sums_offset
-from warpwright.kernels.node import await_flag, is_last, signal_begin
+from warpwright.kernels.node import Lack, Limit, await_flag, is_last, signal_begin
 from warpwright.kernels.tiles import ROW_BYTES, WARP_ROWS, WARPS, atom
 from warpwright.lang import (
     Else,
@@ -73,6 +73,8 @@ def gemm_reduce_scatter(
     arrived: Peers[u32],
     begun: Peers[u32],
     calls: Global[u32],
+    report: Global[u32],
+    limit_ns: u64,
     tiles_m: u32,
     tiles_n: u32,
     tiles_k: u32,
@@ -92,7 +94,7 @@ def gemm_reduce_scatter(
     On every rank ``partials`` has (ranks - 1) · tiles_m · tiles_n entries of a tile's elements in ``partial``, float32
     or a 16-bit type; ``arrived`` a flag for each entry; ``begun`` a flag for each rank. ``calls`` are two counters of
     this rank. Flags and counters are 0 before the first call; then no call needs a change of them (see `node`). All
-    CTAs of a rank run at once.
+    CTAs of a rank run at once. ``report`` and ``limit_ns`` are the `Limit` of each wait for another rank.
 
     role      warps  moves                                            waits for             signals
     load      0      A, B -> ring                                     ring.empty            ring.full
@@ -101,8 +103,8 @@ def gemm_reduce_scatter(
                      ring -> registers + entries -> blocks of D -> D  ring.full, granted    ring.empty, used
     """
     sum_over_ranks(
-        a, b, d, partials, arrived, begun, calls, None, (tiles_m, tiles_n, tiles_k), (alpha, scale_a, scale_b),
-        config=config, dtype=dtype, out=out, partial=partial,
+        a, b, d, partials, arrived, begun, calls, None, Limit(report, limit_ns), (tiles_m, tiles_n, tiles_k),
+        (alpha, scale_a, scale_b), config=config, dtype=dtype, out=out, partial=partial,
     )  # fmt: skip
 
 
@@ -115,6 +117,7 @@ def sum_over_ranks(
     begun: Peers[u32],
     calls: Global[u32],
     stored: Peers[u32] | None,
+    limit: Limit,
     counts: tuple[Expr, Expr, Expr],
     factors: tuple[Expr, Expr, Expr],
     *,
@@ -173,10 +176,12 @@ def sum_over_ranks(
             signal_begin(begun, call)
         for number, owner, _, _ in output_tiles():
             with If(owner != rank):  # the owner has read what the last call stored in the entry
-                await_flag(begun[rank] + owner, call)
+                await_flag(begun[rank] + owner, call, owner, Lack.BEGIN, limit)
             with Else():
                 for other in loop(number % tiles, number, tiles):
-                    await_flag(arrived[rank] + other, call)
+                    # The sender gave the tile the number of its entry, in the order of its own owners.
+                    source = (rank + ranks - 1 - other // tiles) % ranks
+                    await_flag(arrived[rank] + other, call, source, Lack.SEND, limit)
             granted.arrive()
             used.wait(turn)
             turn ^= 1
@@ -190,7 +195,7 @@ def sum_over_ranks(
         if stored is not None:
             for number in loop(ctaid.x, (ranks - 1) * tiles, nctaid.x):
                 owner = (rank + 1 + number // tiles) % ranks
-                await_flag(stored[rank] + (owner * tiles + number % tiles), call)
+                await_flag(stored[rank] + (owner * tiles + number % tiles), call, owner, Lack.STORE, limit)
         with If(is_last(calls)):
             calls[0] = call
 
