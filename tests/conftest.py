@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from threadpoolctl import threadpool_limits
 
 from warpwright import cuda
 from warpwright.errors import UsageError
@@ -62,6 +63,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
+    # The second thread of a small matrix product costs more CPU, spinning, than it saves: the other process needs it.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of the processes that tests start
+    threadpool_limits(1, user_api="blas")
     gc.disable()  # until the tests are collected: all that collection makes stays
 
 

@@ -170,7 +170,17 @@ def test_what_is_refused() -> None:
         "a kernel for them: device='h200'"
     )
     assert refusal(KernelError, mask_mod=lambda b, h, q, k: q - k).endswith(
-        "the result of mask_mod; expected one pred: return k <= q"
+        "the result of mask_mod; expected one pred: return x != 0 for a number x"
+    )
+    assert refusal(KernelError, mask_mod=lambda b, h, q, k: None).endswith(
+        "given None, the result of mask_mod; expected one pred: return k <= q"
+    )
+    assert refusal(KernelError, score_mod=lambda score, b, h, q, k: q).endswith(
+        "(s32), the result of score_mod; expected one f32: return x.to(f32)"
+    )
+    assert refusal(KernelError, score_mod=lambda score, b, h, q, k: k <= q).endswith(
+        "(pred), the result of score_mod; expected one f32: pass the function as mask_mod= to hide keys, or return "
+        "select(condition, score, x)"
     )
     assert refusal(KernelError, score_mod=lambda score, b, h, q, k: 1.0).endswith(
         "given 1.0, the result of score_mod; expected one f32: return score + bias[head, q, k]"
@@ -179,6 +189,19 @@ def test_what_is_refused() -> None:
         "given 2 indices of an array of 3 dimensions; expected one for each dimension, which loads one element: "
         "bias[head, q, k]"
     )
+
+
+def test_a_refusal_is_at_the_line_of_the_function() -> None:
+    def few_indices(score: Any, batch: Any, head: Any, q: Any, k: Any) -> Any:
+        return score + BIAS[q, k]
+
+    def truth(score: Any, batch: Any, head: Any, q: Any, k: Any) -> Any:
+        return True
+
+    assert refusal(KernelError, score_mod=few_indices).startswith(
+        f"{__file__}:{few_indices.__code__.co_firstlineno + 1}: "
+    )
+    assert refusal(KernelError, score_mod=truth).startswith(f"{__file__}:{truth.__code__.co_firstlineno}: given True")
 
 
 def test_helpers_and_constants_of_a_function() -> None:

@@ -47,7 +47,11 @@ ROWS = (
     "copied"
 )
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"q": GIVEN.q[0]}, "attention: q has shape (1, 4, 64); expected (sequences, q_len, heads, head_dim)"),
+    (
+        {"q": GIVEN.q[0]},
+        "attention: q has shape (1, 4, 64); expected (sequences, q_len, heads, head_dim), or (total_q, heads, "
+        "head_dim) with cu_seqlens_q=",
+    ),
     ({"cu_seqlens_q": np.zeros(3, np.int32)}, "attention: q has shape (2, 1, 4, 64); expected (total_q, heads, "
      "head_dim) "
      "with cu_seqlens_q"),

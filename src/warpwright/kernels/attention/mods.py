@@ -6,9 +6,10 @@ the kernel. Arrays that it captures are parameters of the kernel.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import CellType, CodeType, FunctionType
+from types import CellType, CodeType, FrameType, FunctionType
 from typing import Any
 
 from warpwright.lang import Expr, Global, Pointer, f32, s32, s64, tanh
@@ -89,7 +90,8 @@ class Elements:
         if len(given) != len(self.array.inner) + 1:
             raise misuse(
                 f"given {len(given)} indices of an array of {len(self.array.inner) + 1} dimensions; expected one for "
-                "each dimension, which loads one element: bias[head, q, k]"
+                "each dimension, which loads one element: bias[head, q, k]",
+                _line_of(sys._getframe(1)),
             )
         wide = s64 if self.array.size >= WIDE else None
         place = given[0].to(wide) if wide and isinstance(given[0], Expr) else given[0]
@@ -156,7 +158,8 @@ class Place:
     def score(self, score: Expr, q: Expr, k: Expr) -> Any:
         """Returns the changed score of query ``q`` and key ``k`` (s32), f32."""
         if self.score_mod is not None:
-            score = self._checked("score_mod", self.score_mod(score, self.batch, self.head, q, k), "f32")
+            changed = self.score_mod(score, self.batch, self.head, q, k)
+            score = _checked("score_mod", self.score_mod, changed, "f32")
         cap = self.mods.softcap
         return score if cap is None else tanh(score * (1 / cap)) * cap
 
@@ -167,12 +170,28 @@ class Place:
     def sees(self, q: Expr, k: Expr) -> Any:
         """Returns whether the mask function lets query ``q`` see key ``k`` (s32): a pred, or a bool."""
         assert self.mask_mod is not None
-        return self._checked("mask_mod", self.mask_mod(self.batch, self.head, q, k), "pred")
+        return _checked("mask_mod", self.mask_mod, self.mask_mod(self.batch, self.head, q, k), "pred")
 
-    def _checked(self, name: str, value: Any, expected: str) -> Any:
-        if isinstance(value, bool) and expected == "pred":
-            return value
-        if not isinstance(value, Expr) or value.type.name != expected:
-            example = "score + bias[head, q, k]" if name == "score_mod" else "k <= q"
-            raise misuse(f"given {value!r}, the result of {name}; expected one {expected}: return {example}")
+
+def _checked(name: str, function: Callable[..., Any], value: Any, expected: str) -> Any:
+    """Returns the result of a user's ``function``. Raises KernelError, at that function, for one of another type."""
+    if isinstance(value, bool) and expected == "pred":
         return value
+    if not isinstance(value, Expr) or value.type.name != expected:
+        message = f"given {value!r}, the result of {name}; expected one {expected}: {_example(name, value)}"
+        code = function.__code__
+        raise misuse(message, f"{code.co_filename}:{code.co_firstlineno}")
+    return value
+
+
+def _example(name: str, value: Any) -> str:
+    """Returns the edit that makes ``value`` a result of ``name``."""
+    if name == "mask_mod":
+        return "return x != 0 for a number x" if isinstance(value, Expr) else "return k <= q"
+    if isinstance(value, bool) or (isinstance(value, Expr) and value.type.name == "pred"):
+        return "pass the function as mask_mod= to hide keys, or return select(condition, score, x)"
+    return "return x.to(f32)" if isinstance(value, Expr) else "return score + bias[head, q, k]"
+
+
+def _line_of(frame: FrameType) -> str:
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -71,7 +71,8 @@ def _target(views: Views, device: Device | str | None) -> Device:
 
 
 def _check_shapes(views: Views, packed: bool) -> None:
-    of_rows = "(total_q, heads, head_dim) with cu_seqlens_q" if packed else "(sequences, q_len, heads, head_dim)"
+    of_rows = "(sequences, q_len, heads, head_dim), or (total_q, heads, head_dim) with cu_seqlens_q="
+    of_rows = "(total_q, heads, head_dim) with cu_seqlens_q" if packed else of_rows
     expected = {
         "q": (3 if packed else 4, of_rows),
         "k_pages": (4, "(pages, page_size, kv_heads, head_dim)"),
