@@ -1,4 +1,4 @@
-"""FP8 attention forward on a real Hopper GPU against our bfloat16: ``python bench/attention_fp8.py [--configs all]``.
+"""FP8 attention forward on a real Hopper GPU against our bfloat16: ``python bench/attention_fp8.py``.
 
 16384 tokens and 2048 columns of heads in all, causal or not, random normal numbers. For FP8, each head of Q, K and V is
 divided by its largest magnitude / 448 and rounded to e4m3. Where FlashAttention 3 is installed
@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from attention import TOKENS, bind_kernel, problems, table
+from attention import bind_kernel, problems, table
 
 import warpwright as ww
 from warpwright import cuda
@@ -160,12 +160,9 @@ def measure(problem: Problem, configs: dict[str, Fp8Config], rounds: int) -> lis
     return rows
 
 
-def configs_of(head_dim: int, which: str, changes: list[str]) -> dict[str, Fp8Config]:
-    """Returns configurations by name: the chosen one or all, as they are and with each of ``changes`` (``run=2``)."""
+def configs_of(head_dim: int, changes: list[str]) -> dict[str, Fp8Config]:
+    """Returns configurations by name, as they are and with each of ``changes`` (``run=2``)."""
     named = {name: config for name, config in CONFIGS.items() if config.head_dim == head_dim}
-    if which == "chosen":
-        name = choose(Problem(1, 1, 1, TOKENS, TOKENS, head_dim, dtype=FLOAT8))
-        named = {name: CONFIGS[name]}
     more = named.copy()
     for name, config in named.items():
         for change in changes:
@@ -178,7 +175,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--head-dims", default="64,128")
     parser.add_argument("--lengths", default="2048,4096,8192,16384")
-    parser.add_argument("--configs", choices=("chosen", "all"), default="chosen", help="the chosen one, or every one")
     parser.add_argument("--changes", nargs="*", default=[], help="fields of the configuration, such as run=2 room=0")
     parser.add_argument("--rounds", type=int, default=30, help="launches of each kernel")
     parser.add_argument("--json", action="store_true")
@@ -189,7 +185,7 @@ def main() -> None:
         for problem in problems(head_dims, lengths)
         for row in measure(
             replace(problem, dtype=FLOAT8),
-            configs_of(problem.head_dim, options.configs, options.changes),
+            configs_of(problem.head_dim, options.changes),
             options.rounds,
         )
     ]

@@ -44,6 +44,7 @@ SOME = {
     "mma.sync registers": 50,
     "attention sm90": 150,
     "attention sm90 fp8": 150,
+    "fp8 values": 7,
     "backward sm90": 100,
     "backward sm90 prepare": 4,
     "backward sm90 convert": 2,

@@ -10,8 +10,10 @@ from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
 __all__ = [
+    "CHUNK_BYTES",
     "PACKED",
     "ROW_BYTES",
+    "SWIZZLE_ROWS",
     "WARPS",
     "WARP_ROWS",
     "WGMMA_BYTES",

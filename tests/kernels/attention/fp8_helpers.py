@@ -45,7 +45,7 @@ def launches(
     counter, slabs = np.zeros(1, np.uint32), found.values_shape[1]
     transpose = fp8_values.kernel_of(config.head_dim).trace()
     kernel = fp8.kernel_of(config).trace(out=of_dtype(out), bounds=found.main.bounds)
-    first = [v.view(np.uint8), *v.strides[:3], problem.head_dim, values, problem.kv_len, slabs]
+    first = [v, values, slabs]
     second = [q, k, values, o, lse, counter, *scales, *found.main.scalars, slabs]
     return [(transpose, found.values_grid, first), (kernel, found.main.grid, second)], (o, lse, counter)
 

@@ -15,7 +15,7 @@ from warpwright.errors import UsageError
 from warpwright.kernels.attention.problem import DTYPES, FLOAT8, Problem
 from warpwright.kernels.attention.sm90 import fp8, fp8_plan, fp8_values
 from warpwright.ops.attention.plan import COUNTER, SETTING, setting
-from warpwright.ops.binding import Launch, Plan, Stride, geometry
+from warpwright.ops.binding import Launch, Plan, geometry
 from warpwright.targets import kernels_of
 
 __all__ = ["BYTE", "SCALES", "VALUES", "check_float8", "output_dtype", "plan_fp8", "scales_of"]
@@ -115,11 +115,11 @@ def plan_fp8(
     found = fp8_plan.plan(problem, sms=sms, config=config)
     main, slabs = found.main, found.values_shape[1]
     transpose = fp8_values.kernel_of(main.config.head_dim).trace()
-    strides = [Stride("v", axis) for axis in range(3)]
-    first = Launch(transpose, found.values_grid, ("v", *strides, problem.head_dim, VALUES, problem.kv_len, slabs))
+    first = Launch(transpose, found.values_grid, ("v", VALUES, slabs))
     kernel = fp8.kernel_of(found.config).trace(out=types.of_dtype(out), bounds=main.bounds)
     words = COUNTER if main.uneven and workspace else None
     factors = [name if name in scales else 0 for name in SCALES.values()]
     args = "q", "k", VALUES, "o", "lse", "workspace" if words else 0, *factors, *main.scalars, slabs
     how: dict[str, Any] = {"kernel": "sm90.attention_fp8", "why": f"q, k and v are {FLOAT8}"}
-    return Plan((first, Launch(kernel, main.grid, args)), main.config, words, {VALUES: found.values_shape}, **how)
+    launches = first, Launch(kernel, main.grid, args, dependent=True)
+    return Plan(launches, main.config, words, {VALUES: found.values_shape}, **how)

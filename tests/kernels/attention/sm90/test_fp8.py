@@ -9,11 +9,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-import warpwright as ww
 from tests.kernels.attention.fp8_helpers import (
     BAR,
     E4M3,
-    launches,
     random_inputs,
     relative_error,
     rounded_attention,
@@ -24,8 +22,7 @@ from tests.kernels.attention.fp8_helpers import (
 from tests.samples import sampled
 from warpwright.kernels.attention import Problem, reference
 from warpwright.kernels.attention.sm90.fp8 import kernel_of
-from warpwright.kernels.attention.sm90.fp8_plan import CONFIGS, Fp8Config, plan
-from warpwright.kernels.attention.sm90.fp8_values import KEY_ORDER
+from warpwright.kernels.attention.sm90.fp8_plan import CONFIGS, Fp8Config
 from warpwright.ptx.ptxas import assemble
 
 SMEM_LIMIT = 232_448
@@ -67,20 +64,6 @@ def test_float16_output_and_no_scales() -> None:
     verify(problem, given, tuple(np.ones_like(scale) for scale in scales), found)
 
 
-def test_the_first_launch_transposes_values_in_the_order_of_scores() -> None:
-    problem = Problem(2, 2, 2, 64, 70, 48, dtype=E4M3)
-    given, scales = random_inputs(problem)
-    (kernel, grid, args), _ = launches(problem, ONE, given, scales)[0]
-    ww.launch(kernel, grid, args=args, device="h200")
-    order = [16 * half + key for half in range(2) for key in KEY_ORDER]
-    padded = np.zeros((4, 96, 64), np.uint8)
-    padded[:, :70, :48] = given[2].view(np.uint8).reshape(4, 70, 48)
-    wanted = padded.reshape(4, 3, 32, 64)[:, :, order].swapaxes(2, 3).reshape(4, 3, 64, 2, 16)
-    swapped = np.arange(64) // 4 % 2 == 1  # the chunks of 16 bytes that the swizzle exchanges
-    wanted = np.where(swapped[:, None, None], wanted[..., ::-1, :], wanted)
-    assert np.array_equal(args[5].reshape(wanted.shape), wanted)
-
-
 @pytest.mark.parametrize(("mean", "bar"), [(0.0, BAR), (1.0, None)])
 def test_the_tensor_cores_14_bits_do_not_add_up(mean: float, bar: float | None) -> None:
     """Over many keys a sum of 14 bits loses what is below its last bit: with values of one sign, everywhere."""
@@ -104,10 +87,3 @@ def test_rows_whose_max_grows_keep_their_earlier_sums() -> None:
     k = (given[1].astype(np.float32) * np.linspace(1.0, 0.1, 320)[:, None]).astype(E4M3)
     given = given[0], k, given[2]
     verify(problem, given, scales, run_attention(problem, ONE, given, scales))
-
-
-def test_a_plan_has_whole_blocks_of_keys() -> None:
-    found = plan(Problem(2, 4, 2, 100, 193, 128, dtype=E4M3), sms=132)
-    assert found.config == CONFIGS["128: 128x192"]
-    assert found.values_shape == (4, 12, 128, 32)
-    assert found.values_grid == (2, 2, 2)

@@ -1,8 +1,8 @@
 """FP8 attention forward on Hopper: Q, K and V of e4m3 with a float32 scale for each head, O of bfloat16 or float16.
 
 As `sm90.forward`, whose consumers it has. Weights are rounded to e4m3 in the range of the type, and V was transposed by
-an earlier launch (`sm90.fp8_values`). A tensor core keeps 14 bits of a sum of 8-bit products, so every few blocks O is
-added to float32 sums in shared memory and begins again.
+an earlier launch (`sm90.fp8_values`), which may still run when this one begins. A tensor core keeps 14 bits of a sum of
+8-bit products, so every few blocks O is added to float32 sums in shared memory and begins again.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from typing import Any
 from warpwright.kernels.attention.sm90.forward import REGISTERS, Consumer
 from warpwright.kernels.attention.sm90.fp8_plan import CONFIGS, Fp8Config
 from warpwright.kernels.attention.sm90.fp8_steps import (
+    QUAD,
     Fp8Softmax,
     ScaledTile,
+    Sums,
     load_values_when_empty,
     pack_e4m3,
     rings_of,
     scale_at,
 )
-from warpwright.kernels.attention.sm90.plan import STRIP, WARPGROUP, Config
+from warpwright.kernels.attention.sm90.plan import Config
 from warpwright.kernels.attention.sm90.steps import (
     HALVES,
     Mask,
@@ -39,11 +41,11 @@ from warpwright.kernels.attention.sm90.steps import (
 from warpwright.kernels.tiles import WARPS
 from warpwright.lang import (
     Break,
+    Else,
     Expr,
     Global,
     If,
     Kernel,
-    Shared,
     atom,
     bar,
     bf16,
@@ -51,6 +53,7 @@ from warpwright.lang import (
     f32,
     fence,
     fma,
+    griddepcontrol,
     kernel,
     ld,
     loop,
@@ -58,9 +61,7 @@ from warpwright.lang import (
     role,
     s32,
     setmaxnreg,
-    smem,
     st,
-    tid,
     tma,
     u32,
     u64,
@@ -71,8 +72,6 @@ from warpwright.lang.ring import Slot
 from warpwright.types import Scalar
 
 __all__ = ["attention_fp8", "kernel_of"]
-
-QUAD = 4  # sums that one ld or st moves
 
 
 @kernel("sm_90a", threads=384)
@@ -108,15 +107,15 @@ def attention_fp8(
     ``values`` is the address of V as `sm90.fp8_values` writes it, ``slabs`` of 32 keys a head. ``scale_q``, ``scale_k``
     and ``scale_v`` are addresses of positive f32 for each head of Q, K and V of each batch, or 0 for factors of 1.
 
-    role      warps  moves                              waits for          signals
-    load      0      numbers -> `work`; Q, K, V         empty of each      full of each
-    multiply  4-     Q, K, V -> registers -> slot of O  full of each       empty of Q, K and V, o.full
-    save      1      slot of O -> O                     o.full             o.empty
+    role      warps  moves                            waits for                        signals
+    load      0      numbers -> `work`; Q, K, V       empty of each; the first launch  full of each
+    multiply  4-     Q, K, V -> registers -> sums, O  full of each, o.empty            empty of Q, K and V, o.full
+    save      1      O in the place of the sums -> O  o.full                           o.empty
     """
     (queries, keys), consumers, width = config.tile, config.consumers, config.head_dim
-    rings = rings_of(config, out)
+    rings = rings_of(config)
     mask = Mask(kv_len, begin if bounds[0] else None, end if bounds[1] else None, keys)
-    sums = smem.array(f32, queries * width)
+    sums = Sums.of(config, out)
     init_barriers(rings, (q, k, o))
     bar.sync()
 
@@ -138,15 +137,17 @@ def attention_fp8(
             batch, own = head // heads, head % heads
             of, last = (batch, own // group), first + count - 1
             block = values + ((head // group).to(u64) * slabs.to(u64)) * (32 * width)
-            # K of the last block and Q, then K a block ahead of V.
+            # K of the last block and Q, then K a block ahead of V, which the first launch may still be writing.
             load_when_empty(to_k, "k", k, *of, last * keys)
             load_when_empty(to_q, "q", q, batch, own, row)
             for step in loop(1, count):
                 load_when_empty(to_k, "k", k, *of, (last - step) * keys)
+                griddepcontrol.wait()
                 load_values_when_empty(to_v, block + (last + 1 - step).to(u64) * (keys * width))
             taken = var(u32, number)
             with If(counter != 0):
                 taken.set(atom.inc(Global(u32, counter), total - 1))
+            griddepcontrol.wait()
             load_values_when_empty(to_v, block + first.to(u64) * (keys * width) if bounds[0] else block)
             number.set(taken + nctaid.x)
         publish_when_empty(items, (0,) * 8)
@@ -164,7 +165,7 @@ def attention_fp8(
             Break(when=count == 0)
             slot = next(of_o)
             slot.full.wait()
-            store_panels(slot.o, o, head // heads, head % heads, row)
+            store_panels(sums.o, o, head // heads, head % heads, row)
             tma.commit_group()
             tma.wait_group(0, read=True)
             slot.empty.arrive()
@@ -178,19 +179,15 @@ def attention_fp8(
 
 class Fp8Consumer(Consumer):
     """A consumer warpgroup whose O has the sums of the last blocks; those of earlier ones are in shared memory, in
-    units of an older shift. ``pending`` are the factors between both."""
+    units of an older shift. ``pending`` are the factors between both; ``promoted`` is 0 while there are none."""
 
     config: Fp8Config
     tile: ScaledTile
 
-    def __init__(
-        self, rings: Rings, mask: Mask, scale: Expr, config: Fp8Config, tile: ScaledTile, sums: Shared[Any]
-    ) -> None:
+    def __init__(self, rings: Rings, mask: Mask, scale: Expr, config: Fp8Config, tile: ScaledTile, sums: Sums) -> None:
         super().__init__(rings, mask, scale, config, tile)
         self.scale, self.pending = tile.scale, [var(f32, 1.0) for _ in HALVES]
-        self.to_o = rings.o.producer()
-        own = self.own * (STRIP * config.head_dim) + tid.x % WARPGROUP * QUAD
-        self.sums = sums + own
+        self.to_o, self.sums, self.promoted = rings.o.producer(), sums.of_warp(self.strip), var(u32, 0)
 
     def new_softmax(self, config: Config) -> Fp8Softmax:
         """Returns the softmax state of this thread's rows."""
@@ -210,28 +207,30 @@ class Fp8Consumer(Consumer):
         """Round the weights P and pack them into the A operand of PV."""
         pack_e4m3(self.weights, weights)
 
-    def wait_first_scores(self) -> None:
-        """Clear the sums in shared memory, then compute the softmax of a tile's first block."""
-        for first in range(0, len(self.out.regs), QUAD):
-            st(self.sums + first * WARPGROUP, *[0.0] * QUAD)
-        for pending in self.pending:
-            pending.set(1.0)
-        super().wait_first_scores()
-
     def rescale_sums(self, number: Any, factors: Sequence[Any], grown: Sequence[tuple[Any, tuple[int, ...]]]) -> None:
         """Add O to the sums in shared memory at the end of a run; rescale O where a row max has grown."""
         with If(number % self.config.run == 0):
-            for first in range(0, len(self.out.regs), QUAD):
-                st(self.sums + first * WARPGROUP, *self.added(first))
-            for pending in self.pending:
-                pending.set(1.0)
+            self.promote()
         for pending, factor in zip(self.pending, factors, strict=True):
             pending *= factor
         super().rescale_sums(number, factors, grown)
 
+    def promote(self) -> None:
+        """Add O to the sums in shared memory. The first ones of a tile take the place of the O of the tile before."""
+        with If(self.promoted == 0):
+            self.to_o.peek().empty.wait()
+            for first in range(0, len(self.out.regs), QUAD):
+                st(self.sums.at(first), *self.out.regs[first : first + QUAD])
+        with Else():
+            for first in range(0, len(self.out.regs), QUAD):
+                st(self.sums.at(first), *self.added(first))
+        self.promoted.set(1)
+        for pending in self.pending:
+            pending.set(1.0)
+
     def added(self, first: int) -> list[Any]:
         """Returns four sums in shared memory, in units of today's shift, plus those of O."""
-        earlier = ld(self.sums + first * WARPGROUP, vec=QUAD)
+        earlier = ld(self.sums.at(first), vec=QUAD)
         return [fma(sum, self.pending[v >> 1 & 1], self.out.regs[v]) for v, sum in enumerate(earlier, first)]
 
     def finish_softmax(self, lse: Expr, q_len: Any) -> list[Any]:
@@ -244,12 +243,15 @@ class Fp8Consumer(Consumer):
         with If(self.leader):
             slot_v.empty.arrive()
             slot.empty.arrive()
-        for first in range(0, len(self.out.regs), QUAD):
-            for v, sum in enumerate(self.added(first), first):
-                self.out.regs[v].set(sum)
+        with If(self.promoted != 0):
+            for first in range(0, len(self.out.regs), QUAD):
+                for v, sum in enumerate(self.added(first), first):
+                    self.out.regs[v].set(sum)
+        self.promoted.set(0)
         rescale(self.out, factors)
         to.empty.wait()
-        store_rows(self.out, to.o, self.strip)
+        warp.sync()
+        store_rows(self.out, self.sums.o, self.strip)
         fence.proxy_async()
         warp.sync()
         with If(self.one):

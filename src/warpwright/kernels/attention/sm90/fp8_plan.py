@@ -8,13 +8,12 @@ from warpwright.kernels.attention.problem import Problem
 from warpwright.kernels.attention.sm90.plan import CONTROL_BYTES, Config, Plan
 from warpwright.kernels.attention.sm90.plan import plan as plan_16_bit
 
-__all__ = ["CONFIGS", "HEAD_DIMS", "SLAB", "Fp8Config", "Fp8Plan", "choose", "plan"]
+__all__ = ["CONFIGS", "HEAD_DIMS", "SLAB", "VALUE_KEYS", "Fp8Config", "Fp8Plan", "choose", "plan"]
 
 HEAD_DIMS = (64, 128)
 SLAB = 32  # keys of V that one wgmma multiplies
-OUT_BYTES, SUM_BYTES = 2, 4  # of an element of O, and of a float32 sum
-COLUMNS = 4  # of V that a thread of the transposing kernel moves
-THREADS = 256  # of its CTA
+SUM_BYTES = 4  # of a float32 sum
+VALUE_KEYS = 128  # of V that a CTA of the first launch transposes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +33,11 @@ class Fp8Config(Config):
         """Dynamic shared memory of a CTA, bytes."""
         queries, keys = self.tile
         rings = self.q_stages * queries + 2 * self.stages * keys
-        return CONTROL_BYTES + self.head_dim * (rings + (OUT_BYTES + SUM_BYTES) * queries)
+        return CONTROL_BYTES + self.head_dim * (rings + SUM_BYTES * queries)
 
 
 CONFIGS = {
     "64: 128x192": Fp8Config(64, (128, 192)),
-    "64: 192x128": Fp8Config(64, (192, 128), in_turn=True),
     "128: 128x192": Fp8Config(128, (128, 192)),
 }
 
@@ -51,7 +49,8 @@ def choose(problem: Problem) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fp8Plan:
-    """Two launches: `sm90.fp8_values.transpose_values`, then ``kernel_of(config)`` configured with ``bounds``.
+    """Two launches: `sm90.fp8_values.transpose_values`, then ``kernel_of(config)`` configured with ``bounds``, its
+    programmatic dependent launch.
 
     The first one writes V of each head to ``values_shape`` (batch · kv_heads, slabs of keys, head_dim, 32) of e4m3.
     ``main.scalars`` are those of `sm90.plan.Plan`.
@@ -69,5 +68,5 @@ def plan(problem: Problem, *, sms: int, config: Fp8Config | None = None) -> Fp8P
     keys = found.tile[1]
     slabs = -(-problem.kv_len // keys) * keys // SLAB
     shape = problem.batch * problem.kv_heads, slabs, found.head_dim, SLAB
-    grid = -(-slabs * found.head_dim // (COLUMNS * THREADS)), problem.kv_heads, problem.batch
+    grid = -(-slabs * SLAB // VALUE_KEYS), problem.kv_heads, problem.batch
     return Fp8Plan(found, plan_16_bit(problem, sms=sms, config=found), shape, grid)
