@@ -11,6 +11,7 @@ from warpwright.errors import Deadlock, UsageError
 from warpwright.gpu import Device
 from warpwright.lang import Kernel
 from warpwright.lang.trace import Traced
+from warpwright.ptx import nodes
 from warpwright.run.arguments import check_ranks, memory_arrays, pass_arguments
 from warpwright.run.devices import resolve
 from warpwright.run.launch import Entry, check_host, check_limit, prepare_launch
@@ -22,6 +23,8 @@ from warpwright.vgpu.timing.places import choose_clusters
 from warpwright.vgpu.timing.result import Profile
 
 __all__ = ["profile"]
+
+_ACQUIRES = "ld.acquire.gpu", "ld.acquire.sys"
 
 Choose = Callable[[Launch, targets.Timing], Sequence[int] | None]
 
@@ -46,7 +49,8 @@ def profile(
     ``fast``: only clusters of the first two waves run and represent all others, engines neither copy nor multiply data,
     and the arrays in ``args`` are not written. Only a kernel that deadlocks so, because a warp laps an mbarrier, copies
     and multiplies. Otherwise every cluster runs, and the arrays have the results.
-    On a node every cluster runs; the profile is that of the slowest rank, and ``ranks`` has one for each.
+    All clusters run too where some may wait for others: in a kernel with ``ld.acquire.gpu`` or ``ld.acquire.sys``, and
+    on a node. A node's profile is that of the slowest rank, and ``ranks`` has one for each.
     ``sustained``: predict with the clock that the power limit of the board allows after about 50 ms of such launches;
     otherwise with the clock after idle time.
     ``warm``: predict one launch of many in a loop, as benchmarks measure: L2 has the data that the launch before left
@@ -64,7 +68,7 @@ def profile(
     arrays = memory_arrays(memory)
     check_host([*args, *(arrays or ())], target)
     check_ranks(entry.name, args, target.spec)
-    some = fast and target.spec.gpus == 1  # ranks wait for flags that any cluster may write
+    some = fast and target.spec.gpus == 1 and not _awaits_clusters(entry.function.body)
     choose = choose_clusters if some else lambda launch, timing: None
     launch = partial(target.launch, entry.module, entry.name, shape["grid"], shape["block"], shape["cluster"])
     how: dict[str, Any] = {"smem": entry.smem if smem is None else smem, "numerics": "none" if fast else None}
@@ -80,6 +84,17 @@ def profile(
             # still wait. Those that compute complete after the warps have come to their waits, as on a GPU.
             capture = record(partial(launch, args=passed, **how | {"numerics": None}))
     return profile_of(capture, some, sustained, warm)
+
+
+def _awaits_clusters(block: nodes.Block | None) -> bool:
+    """Returns whether a thread may wait for what another cluster writes, without which it would never end."""
+    items = block.items if block else ()
+    return any(
+        _awaits_clusters(item)
+        if isinstance(item, nodes.Block)
+        else isinstance(item, nodes.Instruction) and item.opcode.startswith(_ACQUIRES)
+        for item in items
+    )
 
 
 def _record(timing: targets.Timing, choose: Choose, launch: Callable[..., Any]) -> Capture:

@@ -155,3 +155,13 @@ def test_refused_gradients() -> None:
     assert message(lse=np.zeros((1, 100, 2), np.float32)) == (
         "attention: lse is 1 × 100 × 2 of float32; expected batch × heads × rows of q, 1 × 2 × 100 of float32"
     )
+
+
+def test_a_fast_profile_runs_the_ctas_that_others_wait_for() -> None:
+    """The device runs 4 CTAs at a time, so that a wave in the middle waits for heads that a profile may leave out."""
+    problem = replace(SMALL, heads=16, kv_heads=16)
+    with resident(4):
+        values = arrays(problem, random(problem))
+        values["progress"][...] = 0.0  # as `prepare` leaves them
+        _, (kernel, grid, args), _ = launches(problem, values)
+        assert ww.profile(kernel, grid, args=args, device=H200).time_us > 0
