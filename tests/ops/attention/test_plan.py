@@ -76,3 +76,9 @@ def test_in_each_launch_of_the_gradients(gpu) -> None:
     known = (*((name, geometry(array)) for name, array in arrays.items()), ("dlse", None))
     bind(plan, known, gpu)((0,) * len(known), 0)
     assert [word for word in gpu.asked if word != "map"] == ["enter", "launch"] * 3 and gpu.asked[0] == "enter"
+
+
+def test_a_launch_of_gradients_that_begins_early_waits_for_the_one_before() -> None:
+    for arch in ("sm_90a", "sm_100a", "sm_120a"):
+        for each in backward.choose(Problem(1, 2, 2, 256, 256, 64), arch).launches:
+            assert each.dependent == ("griddepcontrol.wait" in each.kernel.ptx)

@@ -42,6 +42,7 @@ OWN: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "sm_100a": (sm100_plan.plan, sm100.kernels_of),
     "sm_120a": (sm120_plan.plan, sm120.kernels_of),
 }
+DEPENDENT = (("sm_90a", "gradients"), ("sm_90a", "convert"))  # they wait for the launch before themselves
 ANY_ORDER = ("sm_90a", "sm_100a")  # targets where parts of dQ are added in any order
 
 
@@ -173,15 +174,14 @@ def choose(problem: Problem, arch: str, config: Any = None, mods: Mods = NO_MODS
     if mods.sinks:
         scalars |= {"batch": problem.batch, "padded": found.scratch["means"][1]}
         steps.append((sm90.sink_gradients.trace(arch), (problem.heads, 1, 1)))
-    launches = tuple(launch_of(kernel, grid, scalars) for kernel, grid in steps)
+    launches = tuple(launch_of(kernel, grid, scalars, kernels_of(arch)) for kernel, grid in steps)
     return binding.Plan(launches, found.config, scratch=scratch)
 
 
-def launch_of(kernel: Traced, grid: binding.Grid, scalars: Mapping[str, Any]) -> binding.Launch:
-    """Returns a launch with ``scalars`` and arrays by the names of the parameters. It may begin before the launch
-    before it has ended if the kernel waits for that one itself."""
+def launch_of(kernel: Traced, grid: binding.Grid, scalars: Mapping[str, Any], arch: str) -> binding.Launch:
+    """Returns a launch with ``scalars`` and arrays by the names of the parameters."""
     arguments = tuple(scalars.get(name, name) for name, _ in kernel.params)
-    return binding.Launch(kernel, grid, arguments, dependent="griddepcontrol.wait" in kernel.ptx)
+    return binding.Launch(kernel, grid, arguments, dependent=(arch, kernel.entry) in DEPENDENT)
 
 
 def _prepare(

@@ -20,6 +20,7 @@ from warpwright.ops.attention import arrays, varlen
 from warpwright.ops.attention.backward import launch_of
 from warpwright.ops.attention.bound_call import bind_gradients
 from warpwright.ops.memo import MEMO
+from warpwright.targets import kernels_of
 
 __all__ = ["TARGETS", "choose", "describe", "gradients_varlen"]
 
@@ -127,7 +128,10 @@ def choose(problem: Problem, total_q: int, total_k: int, arch: str) -> binding.P
     found = plan_varlen(problem, total_q, total_k)
     kernels = sm90.kernels_of(found.config, found.bounds, NO_MODS, packed=True)
     traced = (each.trace(arch, dtype=types.of_dtype(problem.dtype)) for each in kernels)
-    launches = tuple(launch_of(kernel, grid, found.scalars) for kernel, grid in zip(traced, found.grids, strict=True))
+    launches = tuple(
+        launch_of(kernel, grid, found.scalars, kernels_of(arch))
+        for kernel, grid in zip(traced, found.grids, strict=True)
+    )
     return binding.Plan(launches, found.config, scratch=found.scratch, mapped=_by_head, ragged=True)
 
 

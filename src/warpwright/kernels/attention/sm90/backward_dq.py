@@ -46,7 +46,7 @@ from warpwright.lang.ring import Slot
 from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
-__all__ = ["BOXES", "CONVERTERS", "Converter", "Progress", "convert"]
+__all__ = ["CONVERTERS", "Converter", "Progress", "convert"]
 
 BOXES = 2  # boxes of the sums of a consumer's part of a tile
 CONVERTERS = range(2, 4)  # the warps that convert, one for the part of each consumer
