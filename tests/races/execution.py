@@ -113,6 +113,16 @@ class Execution:
         """Returns the events of an instruction."""
         return (self.event(number) for number in self.rows.get(inst, ()))
 
+    def passes(self, *insts: set[int]) -> bool:
+        """Returns whether a warp executes an instruction of each set, in this order."""
+        reached = defaultdict[int, int](int)
+        for number in sorted(number for inst in set().union(*insts) for number in self.rows.get(inst, ())):
+            event = self.event(number)
+            reached[event.row.warp] += event.inst.index in insts[reached[event.row.warp]]
+            if reached[event.row.warp] == len(insts):
+                return True
+        return False
+
     def instructions(self, opcode: str) -> set[int]:
         """Returns the instructions of an opcode's name."""
         return {inst.index for inst in self.insts if inst.name == opcode}

@@ -465,27 +465,10 @@ def _grid_race(edited: Edited, finding: Finding) -> bool:
     other CTAs; or it waits for a bulk copy before that operation."""
     execution = edited.execution
     atomics = {inst.index for inst in execution.insts if inst.name in ("atom", "red") and "global" in inst.opcode}
-    return any(
-        orders(edited, uses, atomics, lanes_of)
-        or orders(edited, atomics, uses, lanes_of)
-        or _awaits_copies(edited, uses, atomics)
-        for uses in (of_step(execution, step) for step in finding.steps)
-    )
-
-
-def _awaits_copies(edited: Edited, uses: set[int], atomics: set[int]) -> bool:
-    """Returns whether a warp issues bulk copies ``uses``, waits by the edited instruction, and executes ``atomics``."""
-    execution = edited.execution
-    if not _any_named(execution, edited.insts, "cp.async.bulk.wait_group"):
-        return False
-    order = uses, edited.insts, atomics
-    reached = defaultdict[int, int](int)
-    for number in sorted(number for inst in set().union(*order) for number in execution.rows.get(inst, ())):
-        event = execution.event(number)
-        reached[event.row.warp] += event.inst.index in order[reached[event.row.warp]]
-        if reached[event.row.warp] == len(order):
-            return True
-    return False
+    accesses = [of_step(execution, step) for step in finding.steps]
+    if _any_named(execution, edited.insts, "cp.async.bulk.wait_group"):
+        return any(execution.passes(uses, edited.insts, atomics) for uses in accesses)
+    return any(orders(edited, *each, lanes_of) for uses in accesses for each in ((uses, atomics), (atomics, uses)))
 
 
 # rule: the judge of its findings; a judge's docstring states when the lines are right
