@@ -87,6 +87,14 @@ def test_the_limit_is_a_number_of_seconds(monkeypatch: pytest.MonkeyPatch) -> No
         )
 
 
+def test_a_rank_that_never_calls_is_told_so() -> None:
+    assert str(late_rank(0, 5, "all_gather_matmul of 128 rows", report_of(Lack.BEGIN, 1))) == (
+        "rank 0 has waited 5 s in all_gather_matmul of 128 rows, and rank 1 made no such call; expected the same calls "
+        "of all ranks, in one order; look for an error of rank 1, and start all ranks again: the GPU of rank 0 has "
+        "stopped; WARPWRIGHT_TIME_LIMIT or the timeout of the group sets the limit"
+    )
+
+
 def test_every_lack_of_a_rank_has_a_sentence() -> None:
     sentences = {str(late_rank(0, 5, "a call", report_of(lack, 3))) for lack in Lack}
     assert len(sentences) == len(Lack)
