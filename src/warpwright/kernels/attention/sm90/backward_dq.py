@@ -135,7 +135,7 @@ class Converter:
         store_transposed(part(self.out, self.own, self.rows, "k"), words, top, number * WARP_ROWS)
 
     def store(self, dq: tma.Map[Scalar], place: tuple[Any, ...]) -> None:
-        """Store what was rounded to this warp's part of the tile that begins at ``place``."""
+        """Store the tile ``out`` to this warp's part of the tile of dQ that begins at ``place``."""
         *before, row = place
         top, left = (self.own * self.rows, 0) if self.by_rows else (0, self.own * STRIP)
         with If(self.one):

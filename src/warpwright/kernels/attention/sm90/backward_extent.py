@@ -28,7 +28,7 @@ class TileOfQueries:
 
     @staticmethod
     def of_grid(total: Any, rows: int, packed: Sequence[Any]) -> TileOfQueries:
-        """Returns the tile with number ctaid.x of heads of ``total`` queries, `at` the head of this CTA."""
+        """Returns tile ctaid.x of head ctaid.y of batch ctaid.z; a head has ``total`` queries, a tile ``rows``."""
         return TileOfQueries.at(ctaid.x, (ctaid.z, ctaid.y), nctaid.y, total, rows, packed)
 
     @staticmethod
