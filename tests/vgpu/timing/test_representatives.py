@@ -12,7 +12,7 @@ import warpwright as ww
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm120.kernel import kernel_of
 from warpwright.kernels.attention.sm120.plan import STEPS, plan
-from warpwright.lang import Global, If, bar, ctaid, f32, kernel, tid
+from warpwright.lang import Global, If, bar, ctaid, f32, kernel, tid, u32
 from warpwright.vgpu.timing import Profile, capture, device
 
 GRID = (17, 6)
@@ -38,6 +38,13 @@ def last_column(x: Global[f32]):
 @kernel("sm_120a", threads=32)
 def reading(x: Global[f32]):
     x[(ctaid.y * 17 + ctaid.x) * 32 + tid.x] = x[tid.x]
+
+
+@kernel("sm_120a", threads=1024)
+def one_reads(x: Global[f32], reader: u32):
+    with If(ctaid.x == reader):
+        x[1024 + tid.x] = x[tid.x]
+    x[(ctaid.x + 2) * 1024 + tid.x] = 1.0
 
 
 @pytest.fixture
@@ -119,3 +126,11 @@ def test_two_rounds_of_long_clusters_are_extrapolated(monkeypatch: pytest.Monkey
         times.append(ww.profile(kernel_of(config).trace(arch="sm_120a"), found.grid, **given).time_us)
     assert replays == [2, 5, 4]
     assert times[0] == pytest.approx(times[1], rel=0.003)
+
+
+@pytest.mark.parametrize("reader", [0, 170, 359])
+def test_a_cluster_with_other_accesses_is_timed_where_no_sampled_wave_has_one(reader: int) -> None:
+    """Five waves of 170 clusters, of which the first and the third are sampled."""
+    args = [np.zeros(852 * 1024, np.float32), reader]
+    profile = ww.profile(one_reads, 850, args=args, device="rtx5090", fast=False)
+    assert profile.bytes_l2 == 852 * 4096

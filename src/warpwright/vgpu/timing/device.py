@@ -66,6 +66,7 @@ class _Grid:
         starts = (0, self.later * self.places.count)
         waves = [[n for n in range(start, start + self.places.count) if n in self.kind_of] for start in starts]
         self.waves = [wave for wave in waves if wave]
+        self.waves[-1] += self._unlike()
         self.overwrites = False
         self.shares = self._shares()
         waves = np.minimum(np.array(self.numbers) // self.places.count, WAVES - 1)
@@ -82,6 +83,16 @@ class _Grid:
             return number
         same = self.later * count + number % count
         return same if same in self.kind_of else number % count
+
+    def _unlike(self) -> list[int]:
+        """A cluster of each kind that no sampled wave has, and whose representative makes other accesses: clusters that
+        wait for others differ by what they find."""
+        present = {self.kind_of[number] for wave in self.waves for number in wave}
+        firsts = [kind.members[0] for i, kind in enumerate(self.kinds) if i not in present]
+        return [number for number in firsts if self._accesses(number) != self._accesses(self._representative(number))]
+
+    def _accesses(self, number: int) -> int:
+        return len(self.kinds[self.kind_of[number]].program.nbytes)
 
     def _shares(self) -> dict[tuple[int, int], Shares]:
         """For each kind and wave the fields of `Work` for each position, averaged over the clusters."""
