@@ -12,7 +12,7 @@ from warpwright.errors import KernelError
 from warpwright.lang import Kernel
 from warpwright.ptx.ptxas import assemble
 
-PLACE = re.compile(r"(?:/[^\s:]+)?/\w+\.py:\d+")
+PLACE = re.compile(r"/[^:()]*\.py:\d+")
 
 
 def code(kernel: Kernel, arch: str | None = None, **config: object) -> list[str]:

@@ -29,7 +29,7 @@ PYTHON = """\
 #!/bin/bash
 # The interpreter of a runner: an installation puts the command on PATH.
 echo "$*" > "{folder}/installed"
-printf '#!/bin/bash\\nPYTHONPATH={source} exec {python} -m warpwright "$@"\\n' > "{folder}/bin/warpwright"
+printf '#!/bin/bash\\nPYTHONPATH="{source}" exec "{python}" -m warpwright "$@"\\n' > "{folder}/bin/warpwright"
 chmod +x "{folder}/bin/warpwright"
 """
 

@@ -164,7 +164,7 @@ def _deadlock(verdict: Verdict) -> Finding:
 def _message_lines(text: str, module: ModuleType = deadlock_kernels) -> list[str]:
     """Returns the lines of a message, with the kernel's text in place of line numbers."""
     source = inspect.getsource(module).splitlines()
-    return re.sub(r"/[^\s()]*\.py:(\d+)", lambda at: source[int(at[1]) - 1].strip(), text).splitlines()
+    return re.sub(r"/[^():]*\.py:(\d+)", lambda at: source[int(at[1]) - 1].strip(), text).splitlines()
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -157,7 +158,7 @@ def _line(text: str) -> str:
     for module in (node_kernels, global_kernels):
         for number, line in enumerate(inspect.getsource(module).splitlines(), 1):
             if text in line:
-                return f"{module.__file__}:{number}"
+                return f"{Path(str(module.__file__)).name}:{number}"
     raise AssertionError(text)
 
 

@@ -19,7 +19,7 @@ __all__ = ["Location", "location_of", "locations_of", "shorten_paths", "verdict_
 COLOURS = {"clean": "green", "notes": "green", "findings": "red", "incomplete": "yellow"}
 SHOWN = 4  # other lines of a cause
 _PTX_LINE = re.compile(r"PTX line (\d+)")
-_FILE_LINE = re.compile(r"(/[^\s:`()]+|[\w.-]+\.\w+):(\d+)")
+_FILE_LINE = re.compile(r"((?<![\w.])/(?:[^\s:`()]| (?=[^\n:`()]*/))+|[\w.-]+\.\w+):(\d+)")  # folders may have spaces
 _LOCATION = re.compile(rf"\(((?:{_FILE_LINE.pattern})|PTX line \d+)\)|^((?:{_FILE_LINE.pattern})|PTX line \d+): ", re.M)
 
 Location = tuple[str, int]  # file, line (1-based)

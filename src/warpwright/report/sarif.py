@@ -71,7 +71,7 @@ def _rule(rule: Rule) -> Json:
 
 def _sentence(text: str) -> str:
     """Returns the text with a full stop, and with a capital unless it begins with ``file:line: ``."""
-    first = text[:1] if re.match(r"\S+:\d+: ", text) else text[:1].upper()
+    first = text[:1] if re.match(r"[^:\n]+:\d+: ", text) else text[:1].upper()
     return f"{first}{text[1:].rstrip('.')}."
 
 

@@ -38,8 +38,13 @@ def rank_lines(globals: Globals, hung: Iterable[tuple[int, Live]]) -> Iterator[s
         for poll in dict.fromkeys(_polls(globals, strong, number, rank, live)):
             ctas.setdefault(poll, []).append(cluster)
     for poll, clusters in sorted(ctas.items()):
-        where, what = globals.names.places[poll.inst], _flag_text(globals, strong, poll)
+        where, what = _line(globals, poll.inst), _flag_text(globals, strong, poll)
         yield f"rank {poll.rank}, cluster {number_text(clusters)}, waits at {where} for {what}"
+
+
+def _line(globals: Globals, inst: int) -> str:
+    """Returns ``"k.py:12"``; the page of a deadlock has no room for folders."""
+    return globals.names.places[inst].rpartition("/")[2]
 
 
 def _polls(globals: Globals, strong: Touches, number: int, rank: int, live: Live) -> Iterator[_Poll]:
@@ -61,6 +66,6 @@ def _flag_text(globals: Globals, strong: Touches, poll: _Poll) -> str:
     wrote = "no strong store has written"
     if len(writes.low):
         rank = int(writes.cluster[-1]) // launch.clusters_a_rank
-        wrote = f"was last written by rank {rank} at {globals.names.places[int(writes.inst[-1])]}"
+        wrote = f"was last written by rank {rank} at {_line(globals, int(writes.inst[-1]))}"
     which = f"which is {value} and {wrote}" if len(writes.low) else f"which is {value} and which {wrote}"
     return f"{launch.owner(address)}, {which}"
