@@ -18,6 +18,7 @@ from tests.report.test_html_verdict import RACE, WORDS, plain, race
 from tests.report.timelines import profile
 from tests.vgpu.helpers import text
 from warpwright.gpu import LaunchResult
+from warpwright.interop.virtual import serve
 from warpwright.report.html.notebook import Frame, cell_html
 from warpwright.report.html.profile import profile_page
 from warpwright.run.devices import device
@@ -49,8 +50,11 @@ def test_a_launch_shows_what_it_printed_and_a_session_its_launches() -> None:
     session = Session(device("b200"), check=True)
     assert plain(session._repr_html_()) == "0 launches on b200"
     session.launch(ww.load_ptx(text(RACE, (WORDS,)))["k"], [np.zeros(1, np.uint32)], grid=(1,), block=64)
-    assert plain(session._repr_html_()) == "1 launches on b200 kernel launches verdict k 1 findings"
+    assert plain(session._repr_html_()) == "1 launch on b200 kernel launches verdict k 1 findings"
     assert "1. race: two accesses" in plain(session.launches[0]._repr_html_())
+    with serve(session):
+        ww.launch(ww.load_ptx(text("ret;", (WORDS,)))["k"], 1, block=32, args=[WORDS], device="gb200")
+    assert plain(session._repr_html_()).startswith("2 launches on b200 and gb200 kernel")
 
 
 def test_a_cell_changes_no_other_part_of_the_notebook() -> None:

@@ -151,9 +151,9 @@ def _report(session: Session, options: dict[str, Any]) -> None:
     if options["sarif"]:
         write_file(options["sarif"], json.dumps(sarif_of(verdicts, __version__), indent=2))
     if options["html"]:
-        title = f"{Path(options['program']).name} on {session.device.name}"
+        title = f"{Path(options['program']).name} on {session.places}"
         write_file(options["html"], program_page(title, launches, session.longest))
     if options["markdown"]:
         write_file(options["markdown"], markdown_of(launches))
     if kernels and (session.check or session.profile):
-        tell(*launch_lines(launches), table(kernels, f"launches on {session.device.name}"))
+        tell(*launch_lines(launches), table(kernels, f"launches on {session.places}"))

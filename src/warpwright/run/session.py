@@ -43,7 +43,8 @@ class Session:
     """A program on a virtual GPU: the device, what each launch is asked for, and the launches so far.
 
     Launches of kernels whose names ``only`` does not match are only run. ``strict`` is that of ``ww.check``.
-    ``longest``: the profile of the launch with the longest predicted time.
+    ``longest``: the profile of the launch with the longest predicted time. ``devices``: those of the launches, by
+    name; `take` may use another than the session's.
     """
 
     device: Device
@@ -53,9 +54,21 @@ class Session:
     strict: bool = False
     launches: list[Launched] = field(default_factory=list)
     longest: Profile | None = None
+    devices: set[str] = field(default_factory=set)
 
     def _repr_html_(self) -> str:
         return display.html_of(self)
+
+    @property
+    def summary(self) -> str:
+        """``"2 launches on b200 and h200x8"``."""
+        count = len(self.launches)
+        return f"{count} launch{'es' * (count != 1)} on {self.places}"
+
+    @property
+    def places(self) -> str:
+        """The devices of the launches, or before any launch the session's: ``"b200 and h200x8"``."""
+        return " and ".join(sorted(self.devices)) or self.device.name
 
     def launch(self, entry: Entry, args: Sequence[Any], **how: Any) -> Launched:
         """Run a kernel; check and profile it before, on copies of its memory, if the session does so.
@@ -81,6 +94,7 @@ class Session:
         """Run a launch and store it; ``given`` are arguments of `check` and `profile` too, ``options`` only of
         `start`."""
         name, grid, device = entry_point(kernel).name, dim3("grid", given["grid"]), given["device"].name
+        self.devices.add(device)
         asked = re.search(self.only, name) is not None
         verdict = check(kernel, strict=self.strict or None, **given) if self.check and asked else None
         try:

@@ -86,7 +86,7 @@ def _launched(launched: Launched) -> Iterator[Html]:
 
 @_parts.register
 def _session(session: Session) -> Iterator[Html]:
-    yield element("p", element("strong", f"{len(session.launches)} launches on {session.device.name}"))
+    yield element("p", element("strong", session.summary))
     if session.launches:
         yield kernel_table(session.launches)
 

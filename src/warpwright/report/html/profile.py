@@ -133,7 +133,9 @@ def how_text(profile: Profile) -> str:
 
 def rank_parts(profile: Profile) -> Iterator[Html]:
     """Yields the time of each rank, its bytes and its longest stall, then the parts of its time as a bar."""
-    yield table(list(rank_rows(profile)), "time, and bytes over the link")
+    yield table(
+        list(rank_rows(profile)), "time, and bytes over the link: sent by stores, received by loads of this rank"
+    )
     for rank, each in enumerate(profile.ranks):
         if account(each):
             yield element("p", f"rank {rank}: {each.time_us:,.4g} µs")
