@@ -13,7 +13,7 @@ const timeline = (() => {
   const chosen = document.getElementById("rank");
   const marks = document.getElementById("marks");
   const MOST_RANKS = 2; // that are shown at once before one is chosen
-  const RULER = 24, LANE = 22, SLOT = 11, BARRIER = 9, GAP = 16;
+  const RULER = 24, LANE = 22, SLOT = 11, BARRIER = 11, GAP = 16;
   const HEIGHTS = { wait: 0.55 };
   const view = { from: 0, to: 0 };
   let data = null, first = 0, last = 0;
