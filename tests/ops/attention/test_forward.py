@@ -180,7 +180,8 @@ REFUSED = [
     (
         (Q.astype(np.float32), K, K),
         {},
-        "attention: q is float32; expected bfloat16 or float16: q.astype(ml_dtypes.bfloat16) (8 significant bits)",
+        "attention: q is float32; expected bfloat16, float16 or float8_e4m3fn: q.astype(ml_dtypes.bfloat16) "
+        "(8 significant bits)",
     ),
     ((Q, K, K[:, :, :3]), {}, "attention: k is 1 × 2 × 7 × 64 and v is 1 × 2 × 3 × 64; expected one shape for both"),
     (
@@ -193,7 +194,7 @@ REFUSED = [
         {},
         "attention: q has head dimension 64 and k 128; expected the same, for their rows are multiplied",
     ),
-    ((Q, K.astype(np.float16), K), {}, "attention: q is bfloat16 and k is float16; expected one dtype"),
+    ((Q, K.astype(np.float16), K), {}, "attention: q is bfloat16 and k is float16; expected one dtype for q, k and v"),
     (
         (array(1, 3, 5, 64), K, K),
         {},

@@ -103,7 +103,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
      "the rows of all sequences one after the other"),
     ({"q": Q.astype(np.float32)}, {}, "attention: q is float32; expected bfloat16 or float16: "
      "q.astype(ml_dtypes.bfloat16) (8 significant bits)"),
-    ({"v": V.astype(np.float16)}, {}, "attention: q is bfloat16 and v is float16; expected one dtype"),
+    ({"v": V.astype(np.float16)}, {}, "attention: q is bfloat16 and v is float16; expected one dtype for q, k and v"),
     ({"v": V[:3]}, {}, "attention: k is 7 × 2 × 64 and v is 3 × 2 × 64; expected one shape for both"),
     ({"q": Q[..., :32]}, {}, "attention: q has head dimension 32 and k 64; expected the same, for their rows are "
      "multiplied"),

@@ -77,8 +77,10 @@ def inputs_of(
     layout: str,
     dtypes: Collection[np.dtype[Any]] = DTYPES,
 ) -> dict[str, View]:
-    """Returns the memory of named arrays of ``dtypes``, all with a batch or all without, as (batch, heads, rows,
-    head_dim)."""
+    """Returns the memory of named arrays, all with a batch or all without, as (batch, heads, rows, head_dim).
+
+    ``dtypes``: those of q, k and v; others are of 16 bits.
+    """
     (heads, rows), found = axes(layout), {name: views[name] for name in names}
     without, with_batch = ([name for name in found if len(found[name].shape) == n] for n in (BHSD - 1, BHSD))
     if without and with_batch:
@@ -86,7 +88,8 @@ def inputs_of(
             f"attention: {with_batch[0]} has a batch and {without[0]} has none; expected one in all arrays or in none: "
             f"{without[0]}[None]"
         )
-    return {name: as_bhsd(library, name, view, heads, rows, dtypes) for name, view in found.items()}
+    taken = {name: dtypes if name in ("q", "k", "v") else DTYPES for name in found}
+    return {name: as_bhsd(library, name, view, heads, rows, taken[name]) for name, view in found.items()}
 
 
 def as_bhsd(
@@ -101,11 +104,15 @@ def as_bhsd(
             "layout='bshd' (batch, rows, heads, head_dim), with or without the batch"
         )
     if view.dtype not in dtypes:
-        raise UsageError(
-            f"attention: {name} is {view.dtype}; expected bfloat16 or float16: {name}{library.rounding} (8 significant "
-            "bits)"
-        )
+        of_out = "leave out= out" if name == "out" else f"{name}{library.rounding} (8 significant bits)"
+        raise UsageError(f"attention: {name} is {view.dtype}; expected {_one_of(dtypes)}: {of_out}")
     return view if heads < rows else view.swapaxes(heads, rows)
+
+
+def _one_of(dtypes: Collection[np.dtype[Any]]) -> str:
+    """Returns ``"bfloat16, float16 or float8_e4m3fn"``."""
+    *first, last = map(str, dtypes)
+    return f"{', '.join(first)} or {last}"
 
 
 def device_for(views: Mapping[str, View], device: Device | str | None) -> Device:
@@ -274,7 +281,7 @@ def check_alike(q: View, k: View, v: View, *, same_columns: bool = True) -> None
         )
     for name, each in (("k", k), ("v", v)):
         if each.dtype != q.dtype:
-            raise UsageError(f"attention: q is {q.dtype} and {name} is {each.dtype}; expected one dtype")
+            raise UsageError(f"attention: q is {q.dtype} and {name} is {each.dtype}; expected one dtype for q, k and v")
 
 
 def extents(view: View) -> str:
