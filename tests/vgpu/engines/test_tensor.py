@@ -14,7 +14,7 @@ from tests.vgpu.engines.operands import DTYPES, swizzle_address
 from tests.vgpu.engines.test_mma import A_AT, B_AT, COLUMN, exact, matrices, place_shares
 from warpwright.errors import DescriptorError, MemoryFault, ProtocolError, UnsupportedInstruction
 from warpwright.layout import InstrDescriptor, SmemDescriptor
-from warpwright.vgpu.engines import mma, tensor
+from warpwright.vgpu.engines import product, tensor
 from warpwright.vgpu.jit.state import SHARED_WINDOW
 
 MMA = "tcgen05.mma.cta_group::{}.kind::f16"
@@ -82,16 +82,16 @@ def test_a_queue_equals_its_operations_one_by_one(
 
 @pytest.fixture
 def matmul_shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """Returns the list of the shapes (N, K) of the NumPy multiplications that the engine makes."""
-    shapes: list[tuple[int, ...]] = []
-    matmul = np.matmul
+    """Returns the list of the shapes (N, K) of the products that the engine computes."""
+    found: list[tuple[int, ...]] = []
+    prepare = product.prepare
 
-    def record(b: Any, a: Any, out: Any) -> Any:
-        shapes.append(b.shape)
-        return matmul(b, a, out=out)
+    def record(fabric: Any, place: Any, shapes: Any, descriptors: Any, k: int) -> Any:
+        found.append((shapes[1].rows, k))
+        return prepare(fabric, place, shapes, descriptors, k)
 
-    monkeypatch.setattr(mma.np, "matmul", record)
-    return shapes
+    monkeypatch.setattr(product, "prepare", record)
+    return found
 
 
 def test_instructions_on_one_accumulator_are_one_matmul_across_commits(matmul_shapes: list[tuple[int, ...]]) -> None:

@@ -8,7 +8,7 @@ words are cached.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from warpwright.vgpu.engines.box import CHUNK, Chunks, Geometry, chunks, geometr
 from warpwright.vgpu.engines.op import BoundMap, Fabric, Op
 from warpwright.vgpu.engines.tensor_copy import ALIGNMENT, TensorForm, form_of
 from warpwright.vgpu.jit.runtime import function
+from warpwright.vgpu.jit.state import RECORD_WORDS
 from warpwright.vgpu.program.memory_map import RANK_SHIFT, RESERVED_SHARED
 from warpwright.vgpu.program.operation import HEAD_WORDS, values
 from warpwright.vgpu.program.program import Inst
@@ -38,18 +39,17 @@ def is_plain_load(inst: Inst) -> bool:
 
 
 class _Addresses(NamedTuple):
-    """Host addresses of the boxes and barriers of some loads, from their words without the coordinates. ``place``: the
-    bytes of the tensor map in memory, which were ``raw``."""
+    """What loads share whose words but the coordinates are equal. ``place``: the bytes of the tensor map in memory,
+    which were ``raw``; ``barriers``: host addresses; ``plan``: words of `load_boxes`, at ``plan_at``, which name
+    ``arrays``."""
 
-    bound: BoundMap
     place: NDArray[np.uint8]
     raw: bytes
-    box: Geometry
-    phase: int
-    latest: IntArray
-    pitches: IntArray
-    targets: IntArray
+    nbytes: int
     barriers: IntArray
+    arrays: tuple[Any, ...]
+    plan: IntArray
+    plan_at: int
 
 
 class Loads:
@@ -57,43 +57,41 @@ class Loads:
 
     def __init__(self) -> None:
         self.cache: dict[bytes, _Addresses] = {}
+        self.fixed: dict[int, NDArray[np.uint64]] = {}
 
     def complete(self, fabric: Fabric, inst: Inst, rows: NDArray[np.uint64], numbers: IntArray) -> bool:
         """Complete the loads of one instruction, one record and number each; returns False, without effects, if a load
         is not plain."""
-        form = form_of(inst.opcode)
-        fixed = np.stack([rows[:, 0], rows[:, 1], *(_column(inst, rows, name) for name in ("map", "dst_mem", "mbar"))])
-        addresses = self._lookup(fabric, form, inst, rows, numbers.item(0), fixed.tobytes())
+        key = (rows & self._fixed_words(inst)).tobytes()
+        addresses = self._lookup(fabric, inst, rows, numbers, key)
         if addresses is None:
             return False
-        coords = values(inst, rows, "coords").astype(np.int32).astype(np.int64)
-        if (
-            not (coords >= 0).all()
-            or not (coords <= addresses.latest).all()
-            or (coords[:, 0] * addresses.box.size % CHUNK).any()
-        ):
+        done = function("load_boxes")(rows.ctypes.data, len(rows), addresses.plan_at, fabric.computes)
+        if done < 0:
             return False
-        sources = addresses.bound.host + coords @ addresses.pitches
-        plan = chunks(addresses.box, addresses.phase, None)
-        if addresses.box.reach > len(addresses.bound.data) and not _in_memory(addresses, sources, plan):
-            return False
-        copy, count = function("copy_boxes"), len(rows)
-        if fabric.computes:
-            copy(addresses.targets.ctypes.data, sources.ctypes.data, count, plan.shared_at, plan.tensor_at, plan.count)
-        done = function("mbarrier_update_all")(addresses.barriers.ctypes.data, count, 0, addresses.box.nbytes)
-        if done < count:
-            fabric.refuse_update(inst, rows[done], int(addresses.barriers[done]), nbytes=addresses.box.nbytes)
-        heads = rows[:, :HEAD_WORDS].astype(np.int64)
-        fabric.note_maps(numbers, _column(inst, rows, "map").item(0))
-        fabric.tell_updates(heads[:, 0], numbers, heads[:, 1] >> 32, addresses.barriers, 0, addresses.box.nbytes)
+        if done < len(rows):
+            fabric.refuse_update(inst, rows[done], int(addresses.barriers[done]), nbytes=addresses.nbytes)
+        if fabric.tells_updates:
+            heads = rows[:, :HEAD_WORDS].astype(np.int64)
+            fabric.note_maps(numbers, _column(inst, rows, "map").item(0))
+            fabric.tell_updates(heads[:, 0], numbers, heads[:, 1] >> 32, addresses.barriers, 0, addresses.nbytes)
         return True
 
+    def _fixed_words(self, inst: Inst) -> NDArray[np.uint64]:
+        """Returns a mask of the words of a record on which the addresses depend."""
+        mask = self.fixed.get(inst.index)
+        if mask is None:
+            mask = self.fixed[inst.index] = np.zeros(RECORD_WORDS, np.uint64)
+            words = [HEAD_WORDS + inst.columns[name].start for name in ("map", "dst_mem", "mbar")]
+            mask[[*range(HEAD_WORDS), *words]] = ~np.uint64(0)
+        return mask
+
     def _lookup(
-        self, fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint64], number: int, key: bytes
+        self, fabric: Fabric, inst: Inst, rows: NDArray[np.uint64], numbers: IntArray, key: bytes
     ) -> _Addresses | None:
         addresses = self.cache.get(key)
         if addresses is None or addresses.place.tobytes() != addresses.raw:
-            addresses = _resolve(fabric, form, inst, rows, number)
+            addresses = _resolve(fabric, form_of(inst.opcode), inst, rows, numbers.item(0))
             if addresses is not None:
                 if len(self.cache) >= _MOST:
                     self.cache.clear()
@@ -107,10 +105,11 @@ def _column(inst: Inst, rows: NDArray[np.uint64], name: str) -> IntArray:
     return column
 
 
-def _in_memory(addresses: _Addresses, sources: IntArray, plan: Chunks) -> bool:
-    """Whether boxes of a map that describes more than is allocated are inside the allocation, after the base."""
-    last = addresses.bound.host + len(addresses.bound.data) - (int(plan.tensor.max()) + 1) * CHUNK
-    return bool((sources >= addresses.bound.host).all() and (sources <= last).all())
+def _last_source(bound: BoundMap, box: Geometry, plan: Chunks) -> int:
+    """Returns the last host address at which a box is in memory. A map may describe more than is allocated."""
+    if box.reach <= len(bound.data):
+        return np.iinfo(np.int64).max
+    return bound.host + len(bound.data) - (int(plan.tensor.max()) + 1) * CHUNK
 
 
 def _resolve(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint64], number: int) -> _Addresses | None:
@@ -132,9 +131,14 @@ def _resolve(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint
         return None
     signalled = (rank & ~1) | (owner & 1) if form.pair else rank
     host, stride = fabric.shared_host, fabric.shared_stride
-    latest, pitches = np.array(box.latest, np.int64), np.array(box.pitches, np.int64)
     targets, barriers = host - phase + rank * stride + offset, host + signalled * stride + barrier
-    return _Addresses(bound, place, place.tobytes(), box, phase, latest, pitches, targets, barriers)
+    sources, copies = np.empty_like(targets), chunks(box, phase, None)
+    words = inst.columns["coords"].start + HEAD_WORDS, box.size, bound.host, _last_source(bound, box, copies)
+    arrays = targets.ctypes.data, sources.ctypes.data, barriers.ctypes.data
+    indices = copies.shared_at, copies.tensor_at, copies.count
+    plan = np.array([box.rank, *words, *arrays, box.nbytes, *indices, *box.latest, *box.pitches], np.int64)
+    keep = targets, sources, copies, bound
+    return _Addresses(place, place.tobytes(), box.nbytes, barriers, keep, plan, plan.ctypes.data)
 
 
 def _place(addresses: IntArray) -> tuple[IntArray, IntArray]:

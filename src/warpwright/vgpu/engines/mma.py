@@ -2,12 +2,14 @@
 once.
 
 Instructions that add to the same accumulator are one matrix product with their K concatenated (`Run`). Elementwise
-products are exact; NumPy's matrix product chooses the order of the float32 sums, which PTX leaves open ("at least
-single precision"). f16 accumulators are rounded once an instruction, so those are never concatenated; s32 is exact.
+products are exact; PTX leaves the order of the float32 sums open ("at least single precision"). With 16-bit operands in
+shared memory it is that of K (`product`); else NumPy's matrix product chooses it. f16 accumulators are rounded once an
+instruction, so those are never concatenated; s32 is exact.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -18,7 +20,7 @@ from warpwright import isa
 from warpwright.errors import DescriptorError
 from warpwright.layout import InstrDescriptor, tmem_a_layout
 from warpwright.ptx import nodes
-from warpwright.vgpu.engines import hardware, scales
+from warpwright.vgpu.engines import hardware, product, scales
 from warpwright.vgpu.engines.accumulator import Block, blocks, cells_of, check_columns, update, values_of, width
 from warpwright.vgpu.engines.op import Fabric, Op
 from warpwright.vgpu.engines.operand import K_BYTES, Shape, buffer, gather, plan, reads
@@ -77,8 +79,8 @@ def form_of(opcode: str, tmem_a: bool) -> Form:
 @dataclass(frozen=True, slots=True, eq=False)
 class Mma:
     """A decoded instruction descriptor. ``span``: columns of the accumulator; ``lanes``: the lanes at which it may
-    start; ``longest``: how many such instructions on one accumulator the virtual GPU computes as one NumPy matrix
-    product."""
+    start; ``longest``: how many such instructions on one accumulator the virtual GPU computes as one matrix product;
+    ``packable``: whether `product` computes it."""
 
     m: int
     n: int
@@ -94,6 +96,7 @@ class Mma:
     fusable: bool
     longest: int
     scales: scales.Scales | None
+    packable: bool
 
 
 def descriptor_of(op: Op, form: Form) -> int:
@@ -115,21 +118,25 @@ def read_descriptor(form: Form, idesc: int, lane: int) -> Mma:
     halves = (0, 16) if desc.m == 64 and not ws else (0,)
     layout = blocks(desc.m, desc.n, group, ws, lane == 16 and 16 in halves)
     types = ["e2m1x2" if desc.kind in PACKED_KINDS else type for type in (desc.a_type, desc.b_type)]
+    a, b = Shape(desc.m, group, types[0], desc.a_major), Shape(desc.n, group, types[1], desc.b_major)
+    negate = desc.negate_a != desc.negate_b
+    packable = product.is_packable(a, b, desc.d_type, layout) and not (form.tmem_a or negate or desc.saturate)
     return Mma(
         m=desc.m,
         n=desc.n,
         k=desc.k,
-        a=Shape(desc.m, group, types[0], desc.a_major),
-        b=Shape(desc.n, group, types[1], desc.b_major),
+        a=a,
+        b=b,
         d_type=desc.d_type,
         layout=layout,
         span=width(layout),
         lanes=halves,
-        negate=desc.negate_a != desc.negate_b,
+        negate=negate,
         saturate=desc.saturate,
         fusable=desc.d_type != "f16" and not desc.saturate,
         longest=8 if desc.kind == "i8" else LONGEST_K // desc.k,  # 8 × 32 × 255² < 2^24: exact in float32
         scales=scales.scales_of(desc, form.block, group),
+        packable=packable,
     )
 
 
@@ -169,7 +176,8 @@ def scale_reads(op: Op, mma: Mma) -> list[tuple[int, int]]:
 @dataclass(slots=True, eq=False)
 class Run:
     """Instructions of one CTA on one accumulator. ``base``: first CTA of the group; ``d``: address of the accumulator;
-    ``factor``: scale of the old accumulator; ``masks``: words of lanes that keep their values."""
+    ``factor``: scale of the old accumulator; ``masks``: words of lanes that keep their values; ``products``: those of
+    `product`, once the run was performed."""
 
     form: Form
     mma: Mma
@@ -179,6 +187,7 @@ class Run:
     factor: float
     masks: list[int]
     ops: list[Op] = field(default_factory=list)
+    products: list[product.Product] = field(default_factory=list)
 
     def overlaps(self, base: int, group: int, first: int, count: int) -> bool:
         """Whether the accumulator has a column among ``count`` from ``first`` in the CTAs from ``base`` on."""
@@ -191,16 +200,43 @@ class Run:
         )
 
 
-def multiply(fabric: Fabric, run: Run) -> None:
-    """Perform the instructions of a run. Raises DescriptorError through ``fabric.failure``."""
+def multiply(fabric: Fabric, runs: Iterable[Run]) -> None:
+    """Perform the instructions of runs, between which shared memory does not change. Raises DescriptorError through
+    ``fabric.failure``."""
+    packed = product.Packed()
+    for run in runs:
+        _perform(fabric, run, packed)
+
+
+def _perform(fabric: Fabric, run: Run, packed: product.Packed) -> None:
     if not fabric.computes:
         return
     masked = _save_lanes(fabric, run)
-    with np.errstate(all="ignore"):
-        as_hardware = fabric.hardware and run.mma.d_type != "s32"
-        (_accumulate_as_hardware if as_hardware else _accumulate)(fabric, run)
+    if run.mma.packable and run.factor == 1 and not fabric.hardware:
+        _add_products(fabric, run, packed)
+    else:
+        with np.errstate(all="ignore"):
+            as_hardware = fabric.hardware and run.mma.d_type != "s32"
+            (_accumulate_as_hardware if as_hardware else _accumulate)(fabric, run)
     for cells, lanes, old in masked:
         cells[:, lanes] = old
+
+
+def _add_products(fabric: Fabric, run: Run, packed: product.Packed) -> None:
+    run.products = run.products or _products_of(fabric, run)
+    for i, each in enumerate(run.products):
+        product.add(fabric, each, run.base, packed, accumulate=run.accumulate or i > 0)
+
+
+def _products_of(fabric: Fabric, run: Run) -> list[product.Product]:
+    mma, found, place = run.mma, [], (run.base, run.d, run.mma.layout)
+    for first in range(0, len(run.ops), mma.longest):
+        descriptors = [(op["a"], op["b"]) for op in run.ops[first : first + mma.longest]]
+        try:
+            found.append(product.prepare(fabric, place, (mma.a, mma.b), descriptors, mma.k * len(descriptors)))
+        except DescriptorError as error:
+            raise _locate_error(fabric, run, error) from None
+    return found
 
 
 def _accumulate(fabric: Fabric, run: Run) -> None:

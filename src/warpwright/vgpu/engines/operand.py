@@ -34,6 +34,7 @@ __all__ = [
 
 CHUNK = 16
 K_BYTES = 32
+LINE = 64  # bytes of a cache line: vectors across two lines take twice the time
 WIDENED = 8  # elements of a chunk of a 16-bit type
 _ROUTINES = {"bf16": "widen_bf16", "f16": "widen_f16"}
 
@@ -127,10 +128,11 @@ _BUFFERS = _Buffers()
 
 
 def buffer(purpose: str, count: int) -> tuple[Floats, int]:
-    """At least ``count`` float32 values of this thread, and their host address."""
+    """At least ``count`` float32 values of this thread, and their host address, where a cache line begins."""
     cached = _BUFFERS.arrays.get(purpose)
     if cached is None or len(cached[0]) < count:
-        array = np.empty(count, np.float32)
+        raw = np.empty(count + LINE // 4, np.float32)
+        array = raw[-raw.ctypes.data % LINE // 4 :][:count]
         cached = _BUFFERS.arrays[purpose] = array, array.ctypes.data
     return cached
 

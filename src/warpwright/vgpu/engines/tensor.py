@@ -50,24 +50,25 @@ BATCHED = {name for name, role in ENGINES.items() if role in (_MMA, _COMMIT)}  #
 @dataclass(slots=True)
 class Batch:
     """Resolved tensor work: MMA runs, then the commits. By mbarrier: its commit and host address; columns: which of the
-    operations the commit is, its instruction and its CTA."""
+    operations the commit is, its instruction and its CTA. ``barriers_at``: where the addresses are."""
 
     runs: list[Run]
     commits: list[Op]
     barriers: NDArray[np.int64]
+    barriers_at: int
     columns: NDArray[np.int64]
 
     def repeat(self, fabric: Fabric, numbers: NDArray[np.int64]) -> None:
         """Perform the work again, as the operations of these numbers. Raises as `complete`."""
-        for run in self.runs:
-            multiply(fabric, run)
+        multiply(fabric, self.runs)
         count = len(self.barriers)
-        done = function("mbarrier_update_all")(self.barriers.ctypes.data, count, 1, 0)
+        done = function("mbarrier_update_all")(self.barriers_at, count, 1, 0)
         if done < count:
             rank, offset = divmod(int(self.barriers[done]) - fabric.shared_host, fabric.shared_stride)
             fabric.arrive(self.commits[done], rank, offset)
-        which, insts, ctas = self.columns
-        fabric.tell_updates(insts, numbers[which], ctas, self.barriers, 1, 0)
+        if fabric.tells_updates:
+            which, insts, ctas = self.columns
+            fabric.tell_updates(insts, numbers[which], ctas, self.barriers, 1, 0)
 
 
 def complete(fabric: Fabric, ops: list[Op]) -> Batch | None:
@@ -105,9 +106,10 @@ def complete(fabric: Fabric, ops: list[Op]) -> Batch | None:
 def _batch(fabric: Fabric, runs: list[Run], ops: list[Op]) -> Batch:
     commits = [(which, op) for which, op in enumerate(ops) if ENGINES[op.inst.name] == _COMMIT]
     arrivals = [(which, op, *at) for which, op in commits for at in _mbarriers_of(fabric, op)]
-    places = [fabric.shared_host + rank * fabric.shared_stride + offset for _, _, rank, offset in arrivals]
+    at = [fabric.shared_host + rank * fabric.shared_stride + offset for _, _, rank, offset in arrivals]
+    barriers = np.array(at, np.int64)
     columns = np.array([(which, op.inst.index, op.rank) for which, op, _, _ in arrivals], np.int64).reshape(-1, 3).T
-    return Batch(runs, [op for _, op, _, _ in arrivals], np.array(places, np.int64), columns)
+    return Batch(runs, [op for _, op, _, _ in arrivals], barriers, barriers.ctypes.data, columns)
 
 
 def _extends(run: Run, op: Op, form: Form, runs: Runs) -> bool:
@@ -167,8 +169,7 @@ def _read_mma(fabric: Fabric, op: Op, form: Form, d: int) -> Mma:
 
 
 def _perform(fabric: Fabric, runs: Runs) -> None:
-    for run in runs.values():
-        multiply(fabric, run)
+    multiply(fabric, runs.values())
     runs.clear()
 
 

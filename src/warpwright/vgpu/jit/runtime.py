@@ -19,9 +19,10 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from warpwright import folders
+from warpwright.vgpu.jit import product
 from warpwright.vgpu.jit.state import CONTROL
 
-__all__ = ["COMPILER", "DECLARATIONS", "Engine", "atomic_name", "compile_ir", "function", "runtime"]
+__all__ = ["COMPILER", "DECLARATIONS", "Engine", "atomic_name", "compile_ir", "function", "product_tile", "runtime"]
 
 _RMW = {
     "add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "inc": "uinc_wrap", "dec": "udec_wrap",
@@ -232,6 +233,23 @@ def _checks() -> Engine:
         return _compile_checks()
 
 
+def _products() -> Engine:
+    """The routines of matrix products, compiled for the first one."""
+    with COMPILER:
+        return _compile_products()
+
+
+@cache
+def _compile_products() -> Engine:
+    return Engine(product.text(product_tile()), 2)
+
+
+@cache
+def product_tile() -> product.Tile:
+    """Returns the tile of matrix products on this host."""
+    return product.tile_of(llvm.get_host_cpu_features().flatten())
+
+
 @cache
 def _compile_checks() -> Engine:
     folder = resources.files(__package__)
@@ -245,11 +263,14 @@ _PYTHON: dict[str, tuple[Any, list[Any]]] = {
     "settle_bars": (ctypes.c_int64, [*_WARPS, *[ctypes.c_void_p] * 2]),
     "mbarrier_update": (ctypes.c_int32, [ctypes.c_void_p, *[ctypes.c_int64] * 4]),
     "mbarrier_update_all": (ctypes.c_int64, [ctypes.c_void_p, *[ctypes.c_int64] * 3]),
-    "copy_boxes": (None, [ctypes.c_void_p] * 2 + [ctypes.c_int64] + [ctypes.c_void_p] * 2 + [ctypes.c_int64]),
+    "load_boxes": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64]),
     "hardware_multiply": (None, [ctypes.c_void_p] * 6 + [ctypes.c_int64] * 4 + [ctypes.c_void_p]),
     "copy_chunks": (None, [ctypes.c_void_p] * 4 + [ctypes.c_int64]),
     "widen_bf16": (None, [ctypes.c_void_p] * 3 + [ctypes.c_int64]),
     "widen_f16": (None, [ctypes.c_void_p] * 3 + [ctypes.c_int64]),
+    "product": (None, [_WORD] * 7),
+    **{f"pack_{order}_{kind}": (None, [_WORD] * 6) for order in ("rows", "columns") for kind in product.KINDS},
+    "same_chunks": (ctypes.c_int64, [_WORD] * 4),
     "watch_rows": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]),
     "clock_acquire": (None, [_WORD] * 5),
     "clock_release": (None, [_WORD] * 5),
@@ -282,5 +303,10 @@ def function(name: str):  # type: ignore[no-untyped-def]  # a ctypes function: i
     """A runtime routine as a ctypes function; it releases the interpreter lock unless the routine is brief."""
     result, arguments = _PYTHON[name]
     make = ctypes.PYFUNCTYPE if name in _BRIEF else ctypes.CFUNCTYPE
-    engine = _checks() if name.startswith(("bar_", "clock_", "shadow_", "rows_")) else runtime()
-    return make(result, *arguments)(engine.address(name))
+    return make(result, *arguments)(_engine_of(name).address(name))
+
+
+def _engine_of(name: str) -> Engine:
+    if name.startswith(("bar_", "clock_", "shadow_", "rows_")):
+        return _checks()
+    return _products() if name.startswith(("product", "pack_", "same_")) else runtime()

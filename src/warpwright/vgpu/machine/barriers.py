@@ -16,7 +16,7 @@ from warpwright.errors import ProtocolError
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.jit.state import DONE, WAIT_CLUSTER
 from warpwright.vgpu.machine import faults
-from warpwright.vgpu.machine.state import ClusterState, lane_table
+from warpwright.vgpu.machine.state import ClusterState, lane_masks, lane_table
 
 __all__ = ["ClusterBarrier", "NamedBarriers"]
 
@@ -34,12 +34,12 @@ class NamedBarriers:
         self.cluster = cluster
         self.state = np.zeros((cluster.ranks, _BARRIERS, 5), np.int64)
         self.log = np.zeros(cluster.count + 1, np.int32)
+        self.state_at, self.log_at = self.state.ctypes.data, self.log.ctypes.data
 
     def settle(self) -> bool:
         """Count new arrivals. Returns whether some warp may run on."""
         cluster = self.cluster
-        arguments = cluster.pointers.ctypes.data, cluster.count, self.state.ctypes.data, self.log.ctypes.data
-        found: int = function("settle_bars")(*arguments)
+        found: int = function("settle_bars")(cluster.pointers_at, cluster.count, self.state_at, self.log_at)
         for index in self.log[1 : 1 + self.log[0]].tolist() if cluster.observed else ():
             cluster.tell_warp("bar", index, self._waits_at(index)[0])
         if found < 0:
@@ -80,59 +80,56 @@ class NamedBarriers:
 
 
 class ClusterBarrier:
-    """The barrier of the cluster: a count of arrivals and a phase. Every thread waits for the phase it arrived in.
+    """The barrier of the cluster: every thread waits for the phase that it arrived in.
 
-    ``owed``: for every lane of every warp, the phase that it has arrived in and not yet waited for, else -1.
+    By warp, masks of lanes: ``arrived`` in this phase and not yet waited, ``free``: arrived in an earlier one.
     """
 
     def __init__(self, cluster: ClusterState) -> None:
         self.cluster = cluster
-        self.phase = 0
-        self.owed = np.full((cluster.count, 32), -1, np.int64)
+        self.arrived, self.free = np.zeros((2, cluster.count), np.uint32)
 
     def settle(self) -> bool:
         """Count new arrivals and release the lanes whose phase is over. Returns whether some lane may run on."""
         warps = self.cluster.warps
-        blocked = lane_table(warps["blocked"] & warps["live"]) & (warps["wait_kind"] == WAIT_CLUSTER)
-        waits = warps["wait_arg"] != 0
-        arriving, waiting = blocked & ~waits, blocked & waits
-        self._check(arriving & (self.owed >= 0), "arrives again before it has waited; alternate arrive and wait")
-        self._check(waiting & (self.owed < 0), "waits without having arrived; put barrier.cluster.arrive before it")
-        self.owed[arriving] = self.phase
-        passed = waiting & (self.owed < self.phase)
-        self.owed[passed] = -1
-        warps["blocked"] &= ~_masks(arriving | passed)
-        for index in np.flatnonzero(arriving.any(axis=1)).tolist() if self.cluster.observed else ():
+        blocked = warps["blocked"] & warps["live"] & lane_masks(warps["wait_kind"] == WAIT_CLUSTER)
+        waiting = blocked & lane_masks(warps["wait_arg"] != 0)
+        arriving, owed = blocked ^ waiting, self.arrived | self.free
+        self._check(arriving & owed, "arrives again before it has waited; alternate arrive and wait")
+        self._check(waiting & ~owed, "waits without having arrived; put barrier.cluster.arrive before it")
+        self.arrived |= arriving
+        moved = arriving | waiting & self.free
+        self.free &= ~moved
+        warps["blocked"] &= ~moved
+        for index in np.flatnonzero(arriving).tolist() if self.cluster.observed else ():
             self.cluster.tell_warp("cluster", index)
-        moved = bool((arriving | passed).any())
         if self._start_phase():
             self.settle()
             return True
-        return moved
+        return any(moved.tolist())
+
+    def has_arrived(self, index: int, lane: int) -> bool:
+        """Whether a lane of a warp has arrived in this phase and not yet waited."""
+        return bool(int(self.arrived[index]) >> lane & 1)
 
     def progress(self) -> str:
         """Returns how many threads have arrived, in words."""
-        live = lane_table(self.cluster.warps["live"])
-        return f"{int((live & (self.owed == self.phase)).sum())} of {int(live.sum())} threads have arrived"
+        live = self.cluster.warps["live"]
+        arrived, all_threads = (int(np.bitwise_count(masks).sum()) for masks in (live & self.arrived, live))
+        return f"{arrived} of {all_threads} threads have arrived"
 
     def _start_phase(self) -> bool:
         """Start a new phase if every thread that has not exited has arrived. Returns whether it did."""
-        here = self.owed == self.phase
-        if not here.any() or (_masks(here) & self.cluster.warps["live"] != self.cluster.warps["live"]).any():
+        arrived = self.arrived.tolist()
+        if not any(arrived) or any((self.cluster.warps["live"] & ~self.arrived).tolist()):
             return False
-        self.phase += 1
+        self.free |= self.arrived
+        self.arrived[:] = 0
         return True
 
-    def _check(self, wrong: NDArray[np.bool_], what: str) -> None:
-        for index, lane in np.argwhere(wrong).tolist() if wrong.any() else ():
+    def _check(self, wrong: NDArray[np.uint32], what: str) -> None:
+        if not any(wrong.tolist()):
+            return
+        for index, lane in np.argwhere(lane_table(wrong)).tolist():
             inst = self.cluster.inst_at(index)
             raise faults.error(ProtocolError, self.cluster, inst, index, lane, f"{what}.")
-
-
-_BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
-
-
-def _masks(table: NDArray[np.bool_]) -> NDArray[np.uint32]:
-    """Returns flags, shape (warps, 32), as lane masks."""
-    masks: NDArray[np.uint32] = (table * _BITS).sum(axis=1, dtype=np.uint32)
-    return masks

@@ -51,6 +51,7 @@ class Cluster(ClusterFabric):
     def __init__(self, launch: Launch, rows: Rows | None = None) -> None:
         super().__init__(launch, rows)
         self.which = ctypes.c_int32()
+        self.which_at = ctypes.addressof(self.which)
         self.in_flight = InFlight(self)
         self.warpgroups = Warpgroups(self)
         self.handlers = [self._handler(inst) for inst in launch.insts]
@@ -118,11 +119,10 @@ class Cluster(ClusterFabric):
         """Run some warps for so many rounds, or until none of them can run. Returns the code of `run_cluster`, and
         whether the machine let warps go on. `run_cluster` settles named barriers unless a listener follows every turn,
         or only some warps run."""
-        pointers, entry, bars = self.pointers[first:], self.launch.kernel.entry, self.named_barriers
+        pointers, entry, bars = self.pointers_at + 8 * first, self.launch.kernel.entry, self.named_barriers
         alone = count == self.count and not self.followed
         code = function("run_cluster")(
-            pointers.ctypes.data, count, entry, ctypes.addressof(self.which), rounds,
-            bars.state.ctypes.data if alone else None, bars.log.ctypes.data,
+            pointers, count, entry, self.which_at, rounds, bars.state_at if alone else None, bars.log_at,
         )  # fmt: skip
         if self.rows is not None and self.listener:
             rows = take_rows(self.rows, self.launch.name)

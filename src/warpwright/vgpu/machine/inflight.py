@@ -9,8 +9,10 @@ records. Launches with a listener that follows operations have no such records: 
 from __future__ import annotations
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpwright.vgpu.engines import box_batch, copy, lane_copy, tensor
 from warpwright.vgpu.engines.op import Op
@@ -41,35 +43,57 @@ def _kinds(insts: list[Inst]) -> list[int]:
     ]
 
 
+class _Split(NamedTuple):
+    """Which records of a queue are of tensor operations, of plain loads by instruction, and others; None: none."""
+
+    tensor: NDArray[np.intp] | None
+    loads: list[tuple[int, NDArray[np.intp]]]
+    others: NDArray[np.intp] | None
+
+
+def _split(kinds: NDArray[np.int8], insts: NDArray[np.intp]) -> _Split:
+    found = kinds[insts]
+    tensor, others = (np.flatnonzero(found == kind) for kind in (_TENSOR, _OTHER))
+    loads = [(index, np.flatnonzero(insts == index)) for index in np.unique(insts[found == _LOAD]).tolist()]
+    return _Split(tensor if len(tensor) else None, loads, others if len(others) else None)
+
+
 class InFlight:
     """The operations in flight in one cluster, in order of issue: records of tensor operations and of plain tensor
-    loads, and an `Op` for every other operation. ``batches`` caches decoded batches of tensor operations."""
+    loads by instruction, and an `Op` for every other operation. ``batches`` caches decoded batches of tensor
+    operations, ``splits`` which records of a queue complete how, by their instructions."""
 
     def __init__(self, cluster: ClusterFabric) -> None:
         self.cluster = cluster
         self.kinds = np.array(_kinds(cluster.insts), np.int8)
+        self.splits: dict[bytes, _Split] = {}
         self.batches: dict[tuple[bytes, bytes], tensor.Batch] = {}
         self.loads = box_batch.Loads()
         self.reset()
 
     def reset(self) -> None:
         self.tensor_records: list[tuple[Records, Numbers]] = []
-        self.load_records: list[tuple[Records, Numbers]] = []
+        self.load_records: dict[int, list[tuple[Records, Numbers]]] = {}
         self.tensor_ops: list[Op] = []
         self.copy_ops: list[Op] = []
         self.overtaking = False
 
     def enqueue_records(self, records: Records, numbers: Numbers) -> tuple[Records, Numbers]:
         """Put the records of batches in flight. Returns the other records, and their numbers."""
-        kinds = self.kinds[records[:, 0].astype(np.intp)]
-        if not kinds.any():
-            return records, numbers
-        for kind, queue in ((_TENSOR, self.tensor_records), (_LOAD, self.load_records)):
-            chosen = kinds == kind
-            if chosen.any():
-                queue.append((records[chosen], numbers[chosen]))
-        others = kinds == _OTHER
-        return records[others], numbers[others]
+        insts = records[:, 0]
+        key = insts.tobytes()
+        split = self.splits.get(key)
+        if split is None:
+            if len(self.splits) >= _CACHED:
+                self.splits.clear()
+            split = self.splits[key] = _split(self.kinds, insts.astype(np.intp))
+        if split.tensor is not None:
+            self.tensor_records.append((records[split.tensor], numbers[split.tensor]))
+        for index, rows in split.loads:
+            self.load_records.setdefault(index, []).append((records[rows], numbers[rows]))
+        if split.others is None:
+            return records[:0], numbers[:0]
+        return records[split.others], numbers[split.others]
 
     def enqueue_tensor(self, op: Op) -> bool:
         self.tensor_ops.append(op)
@@ -130,8 +154,7 @@ class InFlight:
         """All copies are complete: no group is pending, and every lane that waits for one may run on."""
         for counter in ("groups", "lane_groups", "lane_uncommitted", "uncommitted"):
             self.cluster.warps[counter] = 0
-        for index in self.cluster.blocked_warps(WAIT_BULK):
-            self.cluster.release(index, WAIT_BULK)
+        self.cluster.release_all(WAIT_BULK)
 
     def _complete_tensor_records(self) -> bool:
         if not self.tensor_records:
@@ -152,10 +175,9 @@ class InFlight:
     def _complete_load_records(self) -> bool:
         if not self.load_records:
             return False
-        (records, numbers), self.load_records = _joined(self.load_records), []
-        insts = records[:, 0].astype(np.intp)
-        for index in np.unique(insts).tolist():
-            group = records[insts == index], numbers[insts == index]
+        queues, self.load_records = self.load_records, {}
+        for index in sorted(queues):
+            group = _joined(queues[index])
             if not self.loads.complete(self.cluster, self.cluster.insts[index], *group):
                 copy.complete(self.cluster, self._ops(*group))
         return True

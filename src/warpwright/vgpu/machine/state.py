@@ -14,7 +14,7 @@ from warpwright.vgpu.machine.launch import Dim3, Launch
 from warpwright.vgpu.machine.memory import aligned_zeros
 from warpwright.vgpu.program.program import Inst, word_count
 
-__all__ = ["ClusterState", "lane_table"]
+__all__ = ["ClusterState", "lane_masks", "lane_table"]
 
 _QUEUE_RECORDS = 4096
 _POISON = 0xFF  # what shared and tensor memory hold before anyone writes: NaN in every float format
@@ -40,6 +40,7 @@ class ClusterState:
     def __init__(self, launch: Launch, rows: Rows | None = None) -> None:
         self.launch, self.listener = launch, launch.listener
         self.observed = self.listener is not None and self.listener.events
+        self.tells_updates = self.listener is not None and self.listener.accesses
         self.insts, self.global_lock = launch.insts, launch.memory.lock
         self.record_ends = [_record_end(inst) for inst in launch.insts]
         self.ranks = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
@@ -47,6 +48,7 @@ class ClusterState:
         self.count = self.ranks * self.per_cta
         self.hardware, self.computes = launch.numerics == "hardware", launch.computes
         self.rows = rows
+        self.stores: dict[tuple[int, int, int, int], Any] = {}
         self._allocate()
         self.template = self._template()
 
@@ -57,12 +59,14 @@ class ClusterState:
         self.shared_stride = launch.shared_stride
         self.shared = aligned_zeros(self.ranks * self.shared_stride, 1024).reshape(self.ranks, self.shared_stride)
         self.shared_host = self.shared.ctypes.data
-        self.tmem = np.zeros((self.ranks if launch.has_tmem else 0, 512, 128), np.int32)
+        with_tmem = self.ranks if launch.has_tmem else 0
+        self.tmem = aligned_zeros(with_tmem * 512 * 128 * 4).view(np.int32).reshape(with_tmem, 512, 128)
         self.tmem_masks = np.zeros(self.ranks, np.uint64)
         self.local = aligned_zeros(self.count * 32 * launch.kernel.program.local_bytes + 1)
         self.bytes = aligned_zeros(self.count * nbytes).reshape(self.count, nbytes)
         self.warps: NDArray[Any] = np.ndarray((self.count,), WARP, self.bytes.data, 0, (nbytes,))
         self.pointers = self.bytes.ctypes.data + nbytes * np.arange(self.count, dtype=np.uint64)
+        self.pointers_at = self.pointers.ctypes.data
         self.queue = np.zeros(QUEUE_HEADER_WORDS + _QUEUE_RECORDS * RECORD_WORDS, np.uint64)
         self.queue[1] = _QUEUE_RECORDS
         self.records = self.queue[QUEUE_HEADER_WORDS:].reshape(_QUEUE_RECORDS, RECORD_WORDS)
@@ -138,8 +142,7 @@ class ClusterState:
         self.queue[0] = self.queue[2] = 0
         self.meeting[:] = 0, 0, self.ranks * self.launch.threads
         self.issued = 0
-        accesses = self.listener is not None and self.listener.accesses
-        self.map_numbers: dict[int, int] | None = {} if accesses else None
+        self.map_numbers: dict[int, int] | None = {} if self.tells_updates else None
         for rank in range(self.ranks):
             values = self.launch.grid_specials(self.first, rank)
             for index in range(rank * self.per_cta, (rank + 1) * self.per_cta):
@@ -178,9 +181,11 @@ class ClusterState:
 
     def release(self, index: int, kind: int) -> None:
         """Unblock the lanes of a warp that wait for ``kind``."""
-        lanes = np.flatnonzero(self.warps[index]["wait_kind"] == kind)
-        mask = int(np.bitwise_or.reduce(np.uint32(1) << lanes.astype(np.uint32))) if len(lanes) else 0
-        self.warps["blocked"][index] &= np.uint32(~mask & 0xFFFF_FFFF)
+        self.warps["blocked"][index] &= ~lane_masks(self.warps["wait_kind"][index : index + 1] == kind)[0]
+
+    def release_all(self, kind: int) -> None:
+        """Unblock all lanes that wait for ``kind``."""
+        self.warps["blocked"] &= ~lane_masks(self.warps["wait_kind"] == kind)
 
     def tell(self, event: Event) -> None:
         """Report an event to a listener that asks for events."""
@@ -220,7 +225,7 @@ class ClusterState:
         self, insts: Numbers, numbers: Numbers, ctas: Numbers, barriers: Numbers, count: int, nbytes: int
     ) -> None:
         """Report the same to checks for operations that completed together; ``barriers``: host addresses."""
-        if self.listener is None or not self.listener.accesses:
+        if self.listener is None or not self.tells_updates:
             return
         ranks, offsets = np.divmod(barriers - self.shared_host, self.shared_stride)
         columns = (column.tolist() for column in (insts, numbers, ctas, ranks, offsets))
@@ -232,6 +237,12 @@ def lane_table(masks: NDArray[np.uint32]) -> NDArray[np.bool_]:
     """Returns lane masks as one flag a lane, shape (warps, 32)."""
     table: NDArray[np.bool_] = (masks[:, None] & _BITS) != 0
     return table
+
+
+def lane_masks(table: NDArray[np.bool_]) -> NDArray[np.uint32]:
+    """Returns flags, shape (warps, 32), as lane masks."""
+    masks: NDArray[np.uint32] = np.packbits(table, axis=1, bitorder="little").view(np.uint32)[:, 0]
+    return masks
 
 
 def _record_end(inst: Inst) -> int:

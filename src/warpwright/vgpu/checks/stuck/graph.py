@@ -143,8 +143,7 @@ class Graph:
                 if (other.kind, other.target) != (WAIT_BAR, wait.target) or other.warps & wait.warps:
                     yield from self._first(lane, other.block, _is_named)
             case k if k == WAIT_CLUSTER:
-                barrier = self.cluster.cluster_barrier
-                late = barrier.owed[lane // 32, lane % 32] != barrier.phase
+                late = not self.cluster.cluster_barrier.has_arrived(*divmod(lane, 32))
                 yield from self._first(lane, other.block, _arrives_at_cluster) if late else ()
             case k if k in (GATHERS, WAIT_WGMMA):
                 apart = other.warps & wait.warps if wait.kind == GATHERS else other.warps

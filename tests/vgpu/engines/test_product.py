@@ -1,0 +1,148 @@
+"""The product in machine code: the order of its sums, the tiles of other hosts, and what products share."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.vgpu.engines.fabric import Cluster, operation
+from tests.vgpu.engines.operands import DTYPES
+from tests.vgpu.engines.test_tensor import IDESC, MMA, descriptor
+from warpwright.vgpu.engines import product, tensor
+from warpwright.vgpu.jit.product import B_PANEL, BLOCK_K, Tile, text, tile_of
+from warpwright.vgpu.jit.runtime import Engine
+
+TILES = (Tile(16, 2, 8), Tile(8, 2, 4), Tile(4, 2, 8))
+POINTER = ctypes.c_void_p
+M, N, K = 64, 24, BLOCK_K + 32
+
+
+def by_order(c: NDArray[np.float32], a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float32]:
+    """Returns C (n, m) + B (n, k) times A (m, k), one element of K after the other: products of 16 bits are exact."""
+    sums, left, right = c.copy(), a.astype(np.float32), b.astype(np.float32)
+    for k in range(a.shape[1]):
+        sums += right[:, k : k + 1] * left[:, k]
+    return sums
+
+
+def aligned(count: int) -> NDArray[np.float32]:
+    raw = np.zeros(count + 16, np.float32)
+    return raw[-raw.ctypes.data % 64 // 4 :][:count]
+
+
+@pytest.mark.parametrize("tile", TILES, ids=str)
+@pytest.mark.parametrize("order", ["rows", "columns"])
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+def test_every_tile_adds_in_the_order_of_k(tile: Tile, order: str, kind: str) -> None:
+    engine, random = Engine(text(tile), 2), np.random.default_rng(5)
+    multiply, pack = (
+        ctypes.CFUNCTYPE(None, *[POINTER] * count)(engine.address(name))
+        for name, count in (("product", 7), (f"pack_{order}_{kind}", 6))
+    )
+    a, b = (random.standard_normal((rows, K)).astype(DTYPES[kind]) for rows in (M, N))
+    packed = []
+    for matrix, panel in ((a, tile.panel), (b, B_PANEL)):
+        stored = np.ascontiguousarray(matrix if order == "rows" else matrix.T)
+        chunks, found = np.arange(matrix.size // 8), aligned(matrix.size)
+        pack(found.ctypes.data, stored.ctypes.data, chunks.ctypes.data, len(matrix), K, panel)
+        packed.append(found)
+    old = random.standard_normal((N, M)).astype(np.float32)
+    sums = old.copy()
+    multiply(sums.ctypes.data, 4 * M, *(each.ctypes.data for each in packed), M, N, K)
+    np.testing.assert_array_equal(sums, by_order(old, a, b))
+
+
+def test_the_tile_follows_the_registers_of_the_host() -> None:
+    features = "+avx512f,+avx2,+sse2", "-avx512f,+avx2,+sse2", "+neon"
+    assert [tile_of(each) for each in features] == list(TILES)
+
+
+def fill(seed: int = 3, same: bool = False) -> Cluster:
+    """Fill shared memory with normal bf16, in both CTAs with the ``same``, and tensor memory with normal float32."""
+    cluster, random = Cluster(2, limit=32 * 1024), np.random.default_rng(seed)
+    for rank in range(2):
+        cluster.shared[rank] = random.standard_normal(16 * 1024).astype(DTYPES["bf16"]).view(np.uint8)
+        cluster.tmem[rank] = random.standard_normal((512, 128)).astype(np.float32).view(np.int32)
+    if same:
+        cluster.shared[1], cluster.tmem[1] = cluster.shared[0], cluster.tmem[0]
+    return cluster
+
+
+def run(cluster: Cluster, *ops: Any) -> NDArray[np.int32]:
+    tensor.complete(cluster, list(ops))
+    return cluster.tmem.copy()
+
+
+def mma(k: int = 0, *, column: int = 0, group: int = 2, a: int = 2048, add: bool = True) -> Any:
+    words = column, descriptor(a + 32 * k), descriptor(1024 * 20 + 32 * k), IDESC[group], add
+    return operation(MMA.format(group), *words)
+
+
+def test_instructions_together_give_the_bits_of_instructions_alone() -> None:
+    ops = [mma(k, add=k > 0) for k in range(4)]
+    together, alone = fill(), fill()
+    run(together, *ops)
+    for op in ops:
+        run(alone, op)
+    np.testing.assert_array_equal(together.tmem, alone.tmem)
+
+
+@pytest.fixture
+def packed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Returns the list of the operands that products pack: "a" or "b", and rows."""
+    called: list[tuple[str, int]] = []
+    prepare = product.prepare
+
+    def follow(name: str, operand: product.Operand) -> None:
+        pack = operand.pack
+
+        def record(*words: int) -> None:
+            called.append((name, words[3]))
+            pack(*words)
+
+        operand.pack = record
+
+    def prepare_followed(*arguments: Any) -> product.Product:
+        found = prepare(*arguments)
+        follow("a", found.a)
+        follow("b", found.b)
+        return found
+
+    monkeypatch.setattr(product, "prepare", prepare_followed)
+    return called
+
+
+@pytest.mark.parametrize("differs", ["nothing", "A", "sums"])
+def test_a_pair_with_the_same_rows_and_sums_is_multiplied_once(
+    differs: str, packed: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, expected = fill(same=True), fill(same=True)
+    for cluster in (found, expected):
+        if differs == "A":
+            cluster.shared[1, 2048 + 1024 * 15 + 1000 : 2048 + 1024 * 16] ^= 1  # the last of 128 rows
+        if differs == "sums":
+            cluster.tmem[1, 31, 127] ^= 1
+    run(found, *(mma(k) for k in range(4)))
+    monkeypatch.setattr(product, "_are_twins", lambda *_: False)
+    run(expected, *(mma(k) for k in range(4)))
+    np.testing.assert_array_equal(found.tmem, expected.tmem)
+    assert packed == [("a", 128 if differs == "nothing" else 256), ("b", 32), ("a", 256), ("b", 32)]
+
+
+def test_products_with_one_b_pack_it_once_until_memory_changes(packed: list[tuple[str, int]]) -> None:
+    cluster, other = fill(), fill(seed=4)
+    ops = [mma(column=column, a=2048 + 32 * column, add=False) for column in (0, 64)]
+    batch = tensor.complete(cluster, ops)
+    assert batch is not None
+    assert packed == [("a", 256), ("b", 32), ("a", 256)]
+    cluster.shared[:], cluster.tells_updates = other.shared, False
+    batch.repeat(cluster, np.arange(2))
+    assert packed == [("a", 256), ("b", 32), ("a", 256)] * 2
+    for op in ops:
+        run(other, op)
+    for column in (0, 64):
+        np.testing.assert_array_equal(*(each.tmem[:, column : column + 32] for each in (cluster, other)))
