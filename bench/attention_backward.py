@@ -7,6 +7,9 @@ forward pass. Ours are three launches, all of them timed. CUDA events time each 
 L2; every round runs each once in random order, and the medians are compared. TFLOPS count five GEMMs over the visible
 pairs of query and key; the ratio is ours over the fastest peer.
 
+With ``--deterministic`` there is a second row for sums in a fixed order, with its speed over that in any order, and
+whether ten more runs had the same bits.
+
 First the gradients of the first and the last head are compared with float64: a row has the mean error of ours and of
 the peers but PyTorch's FlashAttention, and is verified if ours is not larger than cuDNN's.
 """
@@ -28,12 +31,13 @@ import warpwright as ww
 from warpwright import cuda
 from warpwright.arrays.device import device_array
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
+from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig, in_order
 from warpwright.ops.attention.backward import choose
 from warpwright.ops.binding import bind, layouts_of, start, values_of
 from warpwright.run.devices import resolve
 
 TOKENS, COLUMNS = 16384, 2048
+AGAIN = 10  # runs whose bits are compared
 HEAD_DIMS, LENGTHS = (64, 128), (512, 1024, 2048, 4096, 8192, 16384)
 TOLERANCE = 1.05  # of cuDNN's mean error; both round P, dS and the result to bfloat16
 PRODUCTS = 5 / 2  # GEMMs, over those of the forward pass
@@ -93,7 +97,18 @@ def errors(problem: Problem, given: Mapping[str, torch.Tensor], results: dict[st
     return off
 
 
+def same_bits(run: Run, results: Tensors) -> bool:
+    """Returns whether more runs write the same bits."""
+    first = [each.clone() for each in results]
+    for _ in range(AGAIN):
+        run()
+        if not all(map(torch.equal, results, first)):
+            return False
+    return True
+
+
 def measure(problem: Problem, configs: Mapping[str, BackwardConfig | None], rounds: int) -> list[dict[str, Any]]:
+    """Returns a row for each configuration, of which the first one is "ours"."""
     torch.manual_seed(0)
     shape = problem.batch, problem.heads, problem.q_len, problem.head_dim
     given = {name: torch.randn(shape, device="cuda").bfloat16() for name in ("q", "k", "v", "do")}
@@ -113,13 +128,16 @@ def measure(problem: Problem, configs: Mapping[str, BackwardConfig | None], roun
     for name, config in configs.items():
         used = config or choose(problem, "sm_90a").config
         row: dict[str, Any] = {"d": problem.head_dim, "tokens": problem.q_len, "causal": problem.causal}
-        row["kernel"] = f"sm90_backward {used.tile[0]}x{used.tile[1]}"
+        row["kernel"] = f"sm90_backward {used.tile[0]}x{used.tile[1]}{' ordered' * used.ordered}"
         row |= {
             who: round(tera / times[key], 1) for who, key in [("ours", name), *((each, each) for each in peers.NAMES)]
         }
         row |= {"ratio": peers.over_the_fastest(times, name), "us": round(times[name] * 1e6, 1)}
         row |= {f"{who} off": max(off[key]) for who, key in [("ours", name), *((each, each) for each in compared)]}
         row["verified"] = all(a <= TOLERANCE * b for a, b in zip(off[name], off["cudnn"], strict=True))
+        if len(configs) > 1:
+            row |= {"of ours": round(times["ours"] / times[name], 3), "same bits": same_bits(runs[name], outs[name])}
+            row["verified"] &= row["same bits"] or not used.ordered
         rows.append(row)
     return rows
 
@@ -137,12 +155,16 @@ def main() -> None:
     parser.add_argument("--head-dims", default=",".join(map(str, HEAD_DIMS)))
     parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)))
     parser.add_argument("--rounds", type=int, default=20, help="runs of each")
+    parser.add_argument("--deterministic", action="store_true", help="measure sums in a fixed order too")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     head_dims, lengths = ([int(word) for word in text.split(",")] for text in (options.head_dims, options.lengths))
-    rows = [row for problem in problems(head_dims, lengths) for row in measure(problem, {"ours": None}, options.rounds)]
-    mean = math.exp(sum(math.log(row["ratio"]) for row in rows) / len(rows))
-    least = min(row["ratio"] for row in rows)
+    rows = []
+    for problem in problems(head_dims, lengths):
+        ordered = {"ordered": in_order(problem)} if options.deterministic else {}
+        rows += measure(problem, {"ours": None, **ordered}, options.rounds)
+    ratios = [row["ratio"] for row in rows if not row["kernel"].endswith("ordered")]
+    mean, least = math.exp(sum(map(math.log, ratios)) / len(ratios)), min(ratios)
     if options.json:
         print(json.dumps({"rows": rows, "geometric mean over the fastest peer": mean, "least": least}, indent=1))
     else:

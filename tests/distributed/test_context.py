@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
 
 from tests.distributed.host_workspace import run_ranks, workspaces
-from warpwright.distributed import context, context_math, context_problem
+from warpwright.distributed import context, context_math, context_problem, packed
 from warpwright.distributed.context_problem import QueryCall, describe_context
 from warpwright.distributed.packed import Packed
 from warpwright.distributed.sequence import chunks_of, join_ranks, packed_order
@@ -173,6 +173,22 @@ def test_the_kernels_of_hopper_for_packed_sequences() -> None:
     kernels = _virtual(attention_varlen), _virtual(gradients_varlen)
     found = _run(inputs, 2, True, True, *kernels, cu_seqlens=cu_seqlens)
     _require_roundings(found, _packed_reference(inputs, cu_seqlens, True))
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_gradients_have_a_fixed_order_where_torch_asks_for_it(enabled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def note(*_: Any, deterministic: bool, **__: Any) -> tuple[torch.Tensor, ...]:
+        orders.append(deterministic)
+        return ()
+
+    orders: list[bool] = []
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: enabled)
+    monkeypatch.setattr(context, "gradients", note)
+    monkeypatch.setattr(packed, "gradients_varlen", note)
+    each = torch.empty(1, 2, 8, 64)
+    context.differentiate(*[each] * 6, True, None)
+    packed.differentiate(*[each] * 8, True, None)
+    assert orders == [enabled] * 2
 
 
 def test_calls_and_chunks() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import warpwright as ww
 from tests.gpu.test_attention import host
 from tests.kernels.attention.attention_helpers import BF16
 from tests.kernels.attention.backward_helpers import NAMES, arrays, launches, random, verify
-from warpwright.interop.torch import attention, scaled_dot_product_attention
+from warpwright.interop.torch import attention, attention_varlen, scaled_dot_product_attention
 from warpwright.kernels.attention import Problem
 from warpwright.ops.attention import backward, forward
 from warpwright.ops.attention.backward import gradients
@@ -73,6 +74,48 @@ def test_those_of_keys_and_values_are_the_same_every_time(head_dim: int) -> None
         again = gradients(q, k, v, o, lse, do, causal=True)
         assert torch.equal(again[1], dk) and torch.equal(again[2], dv)
         torch.testing.assert_close(again[0], dq, rtol=2e-2, atol=1e-4)
+
+
+@hopper
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (300, 40)}])
+def test_a_fixed_order_gives_the_same_bits_every_time(head_dim: int, options: dict[str, Any]) -> None:
+    """Several waves of CTAs; heads of Q share those of K."""
+    problem = Problem(8, 8, 4, 1000, 1500, head_dim, BF16, **options)
+    q, k, v, do = tensors(problem)
+    o, lse = ww.attention(q, k, v, return_lse=True, **options)
+    any_order = gradients(q, k, v, o, lse, do, **options)
+    first = gradients(q, k, v, o, lse, do, **options, deterministic=True)
+    for found, wanted in zip(first, any_order, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=2e-2, atol=1e-3)
+    for _ in range(20):
+        assert all(map(torch.equal, gradients(q, k, v, o, lse, do, **options, deterministic=True), first))
+
+
+@hopper
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_gradients_in_a_fixed_order(problem: Problem) -> None:
+    q, k, v, do = tensors(problem)
+    options: dict[str, Any] = {"causal": problem.causal, "window": problem.window}
+    o, lse = ww.attention(q, k, v, return_lse=True, **options)
+    found = gradients(q, k, v, o, lse, do, **options, deterministic=True)
+    verify(problem, random(problem), tuple(host(x) for x in found))
+
+
+@hopper
+def test_packed_sequences_in_a_fixed_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = [700, 0, 65, 1300, 128, 2000]
+    starts = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device="cuda")
+    given = [torch.randn(sum(lengths), heads, 128, device="cuda").bfloat16() for heads in (8, 4, 4)]
+    leaves, do = [x.requires_grad_() for x in given], torch.randn_like(given[0])
+    out = attention_varlen(*leaves, starts, starts, True, None, None, None)[0]
+    any_order = torch.autograd.grad(out, leaves, do, retain_graph=True)
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    first = torch.autograd.grad(out, leaves, do, retain_graph=True)
+    for found, wanted in zip(first, any_order, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=2e-2, atol=1e-3)
+    for _ in range(20):
+        assert all(map(torch.equal, torch.autograd.grad(out, leaves, do, retain_graph=True), first))
 
 
 @hopper

@@ -101,11 +101,13 @@ def test_what_the_kernels_do_not_serve_is_torchs() -> None:
     assert served(q.requires_grad_(), k[:, :1], v[:, :1], None, 0.0, None, True)
 
 
-def test_gradients_in_a_fixed_order_are_torchs(monkeypatch) -> None:
+def test_gradients_in_a_fixed_order_are_torchs_where_there_is_no_kernel(monkeypatch) -> None:
     q, k, v = inputs()
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
-    assert interop.attention._supported(q, k, v, None, 0.0, None, False)
-    assert not interop.attention._supported(q, k, v.requires_grad_(), None, 0.0, None, False)
+    assert interop.attention._supported(q, k, v.requires_grad_(), None, 0.0, None, False)
+    monkeypatch.setattr(interop.attention_grad, "_target", lambda q: "sm_100a")
+    assert interop.attention._supported(q, k, v.detach(), None, 0.0, None, False)
+    assert not interop.attention._supported(q, k, v, None, 0.0, None, False)
 
 
 @pytest.mark.parametrize(("capability", "expected"), [((8, 0), False), ((9, 0), True), ((12, 0), True)])

@@ -9,7 +9,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
 
 from warpwright.errors import UsageError
-from warpwright.interop.torch import attention
+from warpwright.interop import attention_grad
+from warpwright.interop.torch import AttentionMods, attention, attention_varlen
+from warpwright.ops.attention import backward, varlen_backward
 
 theirs = torch.nn.functional.scaled_dot_product_attention
 ERROR = 2.0**-7  # of the greatest gradient: P, dS, O and the result are rounded to 8 bits
@@ -93,6 +95,58 @@ def test_a_batch_of_nothing() -> None:
     assert not any(x.grad.any() for x in (q, k, v))
 
 
+@pytest.fixture
+def orders(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether the gradients of each call from now on have a fixed order."""
+    found: list[bool] = []
+    for module in (backward, varlen_backward):
+
+        def choose(*given: Any, _own: Any = module.choose) -> Any:
+            plan = _own(*given)
+            found.append(plan.config.ordered)
+            return plan
+
+        monkeypatch.setattr(module, "choose", choose)
+    return found
+
+
+def packed(q: Any, k: Any, v: Any, *options: Any) -> Any:
+    """Attention of one packed sequence."""
+    starts = [torch.tensor([0, x.shape[2]]).int() for x in (q, k)]
+    return attention_varlen(*(x[0].transpose(0, 1) for x in (q, k, v)), *starts, False, None, None, None, *options)
+
+
+def capped(q: Any, k: Any, v: Any, *options: Any) -> Any:
+    """Attention with a soft cap."""
+    rest = None, 4.0, "", False, None, None, None, "bhsd", *options
+    return torch.ops.warpwright.attention_modified(q, k, v, [], *rest)
+
+
+def plain(q: Any, k: Any, v: Any, *options: Any) -> Any:
+    """Attention."""
+    return attention(q, k, v, False, None, None, None, "bhsd", *options)
+
+
+@pytest.mark.parametrize("function", [plain, packed, capped])
+def test_a_fixed_order_on_hopper(function: Any, orders: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    given = leaves()
+    found = [torch.autograd.grad(function(*given, *more)[0].sum(), given) for more in ((), (True,))]
+    out = function(*given)[0].sum()
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    found.append(torch.autograd.grad(out, given))
+    assert orders == [False, True, True]
+    for each in found[1:]:
+        near(each, [x.double() for x in found[0]])
+
+
+def test_a_mask_function_has_no_fixed_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = leaves()
+    out = AttentionMods(mask_mod=lambda batch, head, q, k: q + 5 >= k)(*given)[0].sum()
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    with pytest.raises(UsageError, match="the gradient by q is summed in any order"):
+        torch.autograd.grad(out, given)
+
+
 def test_sums_in_any_order_are_not_passed_off_as_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (
         "attention: the gradient by q is summed in any order, and torch.use_deterministic_algorithms(True) is set; "
@@ -101,6 +155,7 @@ def test_sums_in_any_order_are_not_passed_off_as_deterministic(monkeypatch: pyte
     given = leaves()
     out = attention(*given)[0].sum()
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    monkeypatch.setattr(attention_grad, "_target", lambda q: "sm_100a")
     with pytest.raises(UsageError) as caught:
         torch.autograd.grad(out, given, retain_graph=True)
     assert str(caught.value) == text

@@ -29,7 +29,7 @@ from warpwright import targets
 from warpwright.arrays import libraries
 from warpwright.arrays.device import DeviceArray, dtype_of_name
 from warpwright.errors import UsageError
-from warpwright.interop import attention
+from warpwright.interop import attention, attention_grad
 from warpwright.ops import binding
 from warpwright.ops.attention import arrays, backward, plan, varlen
 from warpwright.ops.memo import MEMO
@@ -215,8 +215,36 @@ def test_gradients_in_any_order_are_refused_again(gpu, monkeypatch) -> None:
         out = operator(*given)[0]
         torch.autograd.grad(out, given, do, retain_graph=True)
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    monkeypatch.setattr(attention_grad, "_target", lambda q: "sm_100a")
     with pytest.raises(UsageError, match="the gradient by q is summed in any order"):
         torch.autograd.grad(out, given, do)
+
+
+def test_gradients_in_a_fixed_order_are_made_again(gpu, long_way, monkeypatch) -> None:
+    """The memo tells calls by their order, that of the operator and that of torch."""
+    chosen, do = list[bool](), inputs(9)[0]
+    monkeypatch.setattr(backward, "choose", noting_order(backward.choose, chosen))
+    for fixed in (False, True, False, True):
+        given = inputs(grad=True)
+        found = torch.autograd.grad(operator(*given, True, None, None, None, "bhsd", fixed)[0], given, do)
+        for each, expected in zip(found, torch.autograd.grad(exact(*given, is_causal=True), given, do), strict=True):
+            near(each, expected)
+    assert chosen == [False, True]
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    given = inputs(grad=True)
+    torch.autograd.grad(operator(*given, True)[0], given, do)
+    assert chosen == [False, True] and len(gpu.started) == 10
+
+
+def noting_order(choose, chosen):
+    """Returns ``choose`` of gradients with a record of whether each plan has a fixed order."""
+
+    def choose_and_note(*given):
+        plan = choose(*given)
+        chosen.append(plan.config.ordered)
+        return plan
+
+    return choose_and_note
 
 
 def test_the_stand_in_makes_a_call_again(gpu, long_way) -> None:
@@ -243,6 +271,7 @@ def test_the_stand_in_records_again(gpu, long_way, monkeypatch) -> None:
             near(each, expected)
     assert len(long_way) == 2
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    monkeypatch.setattr(attention_grad, "_target", lambda q: "sm_100a")
     assert torch.equal(stand_in(*given, is_causal=True), theirs(*given, is_causal=True))
 
 

@@ -12,8 +12,9 @@ torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'war
 
 from tests.samples import sampled
 from warpwright.errors import UsageError
-from warpwright.interop import flash_attn
+from warpwright.interop import attention_grad, flash_attn
 from warpwright.interop.padding import cumulative_lengths
+from warpwright.ops.attention import backward
 
 ERROR = 2.0**-7  # of the greatest element: weights and results are rounded to 8 bits
 SLOPES = torch.tensor([[0.5, 0.25], [0.125, 1.0]])
@@ -183,12 +184,30 @@ ORDER = (
 SHAPE = "attention: alibi_slopes is torch.float32 (3,); expected torch.float32 (2,) or (2, 2), one number for each head"
 
 
-def test_what_no_kernel_serves_is_refused() -> None:
+def test_what_no_kernel_serves_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     q, k, v = inputs()
     call = flash_attn.flash_attn_func
     assert refusal(call, q, k, v, 0.1) == DROPOUT
     assert refusal(call, q, k, v, alibi_slopes=torch.ones(3)) == SHAPE
+    monkeypatch.setattr(attention_grad, "_target", lambda q: "sm_100a")
     assert refusal(call, q, k.requires_grad_(), v, deterministic=True) == ORDER
+
+
+def test_gradients_in_a_fixed_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = (x.requires_grad_() for x in inputs())
+    orders: list[bool] = []
+
+    def note(problem: Any, arch: str, config: Any = None, *more: Any) -> Any:
+        orders.append(config is not None and config.ordered)
+        return choose(problem, arch, config, *more)
+
+    choose = backward.choose
+    monkeypatch.setattr(backward, "choose", note)
+    for options in ({}, {"softcap": 3.0}, {"alibi_slopes": SLOPES}):
+        for fixed in (False, True):
+            out = flash_attn.flash_attn_func(q, k, v, causal=True, deterministic=fixed, **options)
+            torch.autograd.grad(out.sum(), q)
+    assert orders == [False, True] * 3
 
 
 def test_what_no_kernel_of_packed_sequences_serves_is_refused() -> None:

@@ -296,6 +296,9 @@ ATTENTION: dict[str, Callable[..., Watched]] = {
     "backward sm90 early": functools.partial(
         attention_backward, 1, HEADS, BackwardConfig(64, (64, 128), early=True, resident=1)
     ),
+    "backward sm90 ordered": functools.partial(
+        attention_backward, 1, replace(HEADS, kv_len=400), BackwardConfig(64, (64, 128), ordered=True, resident=1)
+    ),
     "backward sm90 prepare": functools.partial(attention_backward, 0, HEADS, BackwardConfig(64, (64, 128), resident=1)),
     "backward sm90 convert": functools.partial(attention_backward, 2, CAUSAL, BackwardConfig(64, (64, 128))),
     **{

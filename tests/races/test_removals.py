@@ -46,6 +46,7 @@ SOME = {
     "attention sm90 fp8": 150,
     "fp8 values": 7,
     "backward sm90": 100,
+    "backward sm90 ordered": 100,
     "backward sm90 prepare": 4,
     "backward sm90 convert": 2,
     "backward sm100 convert": 2,

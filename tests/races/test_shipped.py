@@ -140,8 +140,10 @@ def _few_queries(config: sm90_decode_plan.DecodeConfig, mask: str) -> Watched:
     return watched
 
 
-def _gradients(mask: str, head_dim: int, number: int) -> Run:
+def _gradients(mask: str, head_dim: int, number: int, ordered: bool = False) -> Run:
     config = sm90_backward_plan.CONFIGS[head_dim, mask == "causal"]
+    if ordered:
+        config = sm90_backward_plan.in_order(_problem(config, mask))
     return functools.partial(attention_backward, number, _problem(config, mask), config)
 
 
@@ -230,6 +232,11 @@ SHIPPED: dict[str, Run] = {
         for head_dim in sm90_backward_plan.HEAD_DIMS
         for mask in MASKS
         for number in range(3)
+    },
+    **{
+        f"gradients in order of {head_dim}, {mask}": _gradients(mask, head_dim, 1, ordered=True)
+        for head_dim in sm90_backward_plan.HEAD_DIMS
+        for mask in MASKS
     },
 }
 SOME = [

@@ -16,7 +16,7 @@ from math import prod
 
 from torch import Tensor
 
-from warpwright.distributed.context_problem import ContextProblem, QueryCall
+from warpwright.distributed.context_problem import ContextProblem, QueryCall, fixed_order
 from warpwright.distributed.workspace import Workspace
 from warpwright.ops.attention.backward import gradients
 from warpwright.ops.attention.forward import attention
@@ -39,7 +39,7 @@ def differentiate(
     q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, causal: bool, scale: float | None
 ) -> tuple[Tensor, ...]:
     """Returns the gradients by q, k and v by the kernels of `warpwright.attention`."""
-    return gradients(q, k, v, o, lse, do, causal=causal, scale=scale)
+    return gradients(q, k, v, o, lse, do, causal=causal, scale=scale, deterministic=fixed_order())
 
 
 class Exchange:

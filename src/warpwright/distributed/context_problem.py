@@ -10,7 +10,7 @@ from torch import Tensor
 from warpwright.distributed.sequence import check_lengths, chunks_of
 from warpwright.errors import UsageError
 
-__all__ = ["ContextProblem", "QueryCall", "describe_context"]
+__all__ = ["ContextProblem", "QueryCall", "describe_context", "fixed_order"]
 
 GROUPS = 4  # of heads, at most
 GROUP_BYTES = 16 << 20  # at least, of keys and values of all ranks in a group of several
@@ -129,6 +129,11 @@ def describe_context(
         zigzag = False
     extents = batch, heads, k.shape[1], rows, head_dim
     return ContextProblem(operation, ranks, *extents, q.dtype, causal, scale, zigzag, sequences)
+
+
+def fixed_order() -> bool:
+    """Returns whether gradients must be summed in a fixed order: torch refuses sums in any order."""
+    return torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
 
 
 def _common(x: Tensor) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from warpwright.distributed.context_problem import ContextProblem
+from warpwright.distributed.context_problem import ContextProblem, fixed_order
 from warpwright.distributed.sequence import packed_order
 from warpwright.ops.attention.varlen import attention_varlen
 from warpwright.ops.attention.varlen_backward import gradients_varlen
@@ -31,7 +31,8 @@ def differentiate(
     scale: float | None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Returns the gradients by q, k and v of `attend`."""
-    return gradients_varlen(q, k, v, o, lse, do, cu_q, cu_k, causal=causal, scale=scale)
+    given = q, k, v, o, lse, do, cu_q, cu_k
+    return gradients_varlen(*given, causal=causal, scale=scale, deterministic=fixed_order())
 
 
 class Packed:

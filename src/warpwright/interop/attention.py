@@ -18,7 +18,7 @@ from torch._C import DispatchKeySet
 
 from warpwright.arrays.libraries import LIBRARIES
 from warpwright.errors import UsageError
-from warpwright.interop.attention_grad import AttentionFunction, has_fixed_order, has_gradient_kernel
+from warpwright.interop.attention_grad import DEFAULTS, AttentionFunction, has_deterministic_kernel, has_gradient_kernel
 from warpwright.interop.dispatch import (
     AFTER_AUTOGRAD,
     KERNELS,
@@ -38,7 +38,7 @@ __all__ = ["attention", "new_results", "operator", "scaled_dot_product_attention
 
 SCHEMA = (
     "attention(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, int? left=None, int? right=None, "
-    "str layout='bhsd') -> (Tensor, Tensor)"
+    "str layout='bhsd', bool deterministic=False) -> (Tensor, Tensor)"
 )
 HALVES = (torch.bfloat16, torch.float16)
 MAX_HEAD_DIM, HEAD_STEP = 256, 8
@@ -66,14 +66,15 @@ class Operator(type(torch.ops.warpwright.attention)):  # type: ignore[misc]
         left: int | None = None,
         right: int | None = None,
         layout: str = "bhsd",
+        deterministic: bool = False,
     ) -> tuple[Tensor, Tensor]:
         if not function_mode_enabled() and not profiler_enabled():
             given = q, k, v
-            call = _memo_call(given, causal, scale, left, right, layout)
+            call = _memo_call(given, causal, scale, left, right, layout, deterministic)
             found: tuple[Tensor, Tensor] | None = None if call is None else call(given)
             if found is not None:
                 return found
-        return super().__call__(q, k, v, causal, scale, left, right, layout)  # type: ignore[no-any-return]
+        return super().__call__(q, k, v, causal, scale, left, right, layout, deterministic)  # type: ignore[no-any-return]
 
 
 operator = torch.ops.warpwright.attention
@@ -81,13 +82,19 @@ replace_class(operator, Operator)
 
 
 def _memo_call(
-    given: tuple[Tensor, Tensor, Tensor], causal: Any, scale: Any, left: Any, right: Any, layout: Any
+    given: tuple[Tensor, Tensor, Tensor],
+    causal: Any,
+    scale: Any,
+    left: Any,
+    right: Any,
+    layout: Any,
+    deterministic: Any = False,
 ) -> Call | None:
     """Returns the bound call of the operator; None if the memo has none, or torch would convert or refuse an option."""
     if needs_conversion(scale, left, right):
         return None
     options = _options(causal, scale, left, right, layout)
-    return MEMO.get(given, ("attention", *options)) or MEMO.get(given, ("recorded", *options))
+    return MEMO.get(given, ("attention", *options)) or MEMO.get(given, ("recorded", deterministic, *options))
 
 
 def _options(
@@ -111,8 +118,10 @@ def _compute(
     left: int | None = None,
     right: int | None = None,
     layout: str = "bhsd",
+    deterministic: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Computes attention; returns the result and the log-sum-exp. ``left`` and ``right`` bound the window of keys."""
+    """Computes attention; returns the result and the log-sum-exp. ``left`` and ``right`` bound the window of keys;
+    ``deterministic`` is for the gradients."""
     window = None if left is None and right is None else (left, right)
     found: tuple[Tensor, Tensor] = forward.attention(
         q, k, v, causal=causal, scale=scale, window=window, layout=layout, return_lse=True
@@ -129,6 +138,7 @@ def _fake(
     left: int | None = None,
     right: int | None = None,
     layout: str = "bhsd",
+    deterministic: bool = False,
 ) -> tuple[Tensor, Tensor]:
     return new_results(q, k, v, layout)
 
@@ -183,7 +193,9 @@ def _compute_below_autograd(keys: DispatchKeySet) -> Callable[..., tuple[Tensor,
 def _record(q: Tensor, k: Tensor, v: Tensor, options: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     """Runs a call whose gradients autograd records, puts the call into the memo, and returns the result."""
     found: tuple[Tensor, Tensor] = AttentionFunction.apply(_compute, options, q, k, v)
-    _put((q, k, v), ("recorded", *_options(*options)), lambda given: apply_unchecked(_compute, options, *given))
+    every = *options, *DEFAULTS[len(options) :]
+    key = "recorded", every[-1], *_options(*every[:-1])
+    _put((q, k, v), key, lambda given: apply_unchecked(_compute, options, *given))
     return found
 
 
@@ -215,8 +227,8 @@ def scaled_dot_product_attention(
     """`torch.nn.functional.scaled_dot_product_attention`, by warpwright's kernels if they support the call.
 
     The kernels support tensors (batch, heads, rows, head_dim) of bfloat16 or float16 on a Hopper or Blackwell GPU,
-    without ``attn_mask`` and dropout; with gradients up to a head dimension of 128, but on sm_90a and
-    sm_100a not if torch may use only deterministic algorithms. torch computes all other calls. ``is_causal`` is torch's
+    without ``attn_mask`` and dropout; with gradients up to a head dimension of 128, but on sm_100a not if torch may use
+    only deterministic algorithms. torch computes all other calls. ``is_causal`` is torch's
     mask, aligned top left: query i sees keys 0 to i. The mask ``causal=True`` of `warpwright.attention` is aligned
     bottom right, which differs if the numbers of queries and keys differ.
     """
@@ -287,7 +299,7 @@ def _supported(
     heads = query.shape[1] == key.shape[1] or (enable_gqa and query.shape[1] % key.shape[1] == 0)
     head_dim = query.shape[3]
     return (
-        (not differentiable or (has_gradient_kernel(query) and (has_fixed_order(query) or not in_order)))
+        (not differentiable or (has_gradient_kernel(query) and (has_deterministic_kernel(query) or not in_order)))
         and heads
         and query.dtype in HALVES
         and query.dtype == key.dtype == value.dtype

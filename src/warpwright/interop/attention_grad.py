@@ -21,19 +21,20 @@ from warpwright.ops.attention.backward import ANY_ORDER, GREATEST_HEAD, OWN, gra
 from warpwright.ops.memo import MEMO
 
 __all__ = [
+    "DEFAULTS",
     "AttentionFunction",
-    "check_deterministic",
-    "has_fixed_order",
+    "has_deterministic_kernel",
     "has_gradient_kernel",
     "has_packed_gradient_kernel",
+    "is_deterministic",
     "new_gradient",
 ]
 
 SCHEMA = (
     "attention_backward(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, bool causal, "
-    "float? scale, int? left, int? right, str layout) -> (Tensor, Tensor, Tensor)"
+    "float? scale, int? left, int? right, str layout, bool deterministic=False) -> (Tensor, Tensor, Tensor)"
 )
-DEFAULTS = (False, None, None, None, "bhsd")  # of causal, scale, left, right and layout
+DEFAULTS = (False, None, None, None, "bhsd", False)  # of causal, scale, left, right, layout and deterministic
 TARGETS = {
     (9, 0): "sm_90a",
     (10, 0): "sm_100a",
@@ -57,8 +58,8 @@ def has_packed_gradient_kernel(q: Tensor) -> bool:
     return _target(q) in varlen_backward.TARGETS and q.shape[-1] <= GREATEST_HEAD
 
 
-def has_fixed_order(q: Tensor) -> bool:
-    """Returns whether the gradient kernel for the device of ``q`` adds in a fixed order, as on sm_120a."""
+def has_deterministic_kernel(q: Tensor) -> bool:
+    """Returns whether the device of ``q`` has a gradient kernel that adds in a fixed order."""
     return _target(q) not in ANY_ORDER
 
 
@@ -111,18 +112,15 @@ def _from_memo(
     left: int | None,
     right: int | None,
     layout: str,
+    deterministic: bool,
 ) -> Three | None:
     """Returns the gradients by a call of the memo, without torch's dispatcher; None if the memo has none."""
-    if (
-        torch.compiler.is_compiling()
-        or function_mode_enabled()
-        or profiler_enabled()
-        or torch.are_deterministic_algorithms_enabled()
-    ):
+    if torch.compiler.is_compiling() or function_mode_enabled() or profiler_enabled():
         return None
+    deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
     window = None if left is None and right is None else (left, right)
     given = (q, k, v, o, do, lse) if dlse is None else (q, k, v, o, do, lse, dlse)
-    call = MEMO.get(given, ("gradients", causal, scale, window, layout, None))
+    call = MEMO.get(given, ("gradients", causal, scale, window, layout, None, deterministic))
     found: Three | None = None if call is None else call(given)
     return found
 
@@ -140,16 +138,22 @@ def _backward(
     left: int | None,
     right: int | None,
     layout: str,
+    deterministic: bool = False,
 ) -> Three:
-    if torch.are_deterministic_algorithms_enabled() and not has_fixed_order(q):
-        check_deterministic()
-    window = None if left is None and right is None else (left, right)
-    dq, dk, dv = gradients(q, k, v, o, lse, do, dlse=dlse, causal=causal, scale=scale, window=window, layout=layout)
+    options: dict[str, Any] = {"causal": causal, "scale": scale, "layout": layout}
+    options |= {"window": None if left is None and right is None else (left, right)}
+    options |= {"deterministic": is_deterministic(deterministic, has_deterministic_kernel(q))}
+    dq, dk, dv = gradients(q, k, v, o, lse, do, dlse=dlse, **options)
     return dq, dk, dv
 
 
-def check_deterministic() -> None:
-    """Raise or warn, as torch expects of an operator whose sums have no fixed order."""
+def is_deterministic(given: bool, has_kernel: bool) -> bool:
+    """Returns whether sums must have a fixed order: if a call asks for it, or torch does and there is a kernel.
+
+    Without one raises UsageError or warns, as torch expects of an operator whose sums have no fixed order.
+    """
+    if given or not torch.are_deterministic_algorithms_enabled() or has_kernel:
+        return given or torch.are_deterministic_algorithms_enabled()
     text = (
         "attention: the gradient by q is summed in any order, and torch.use_deterministic_algorithms(True) is set; "
         "expected warn_only=True there, or torch's own scaled_dot_product_attention"
@@ -157,6 +161,7 @@ def check_deterministic() -> None:
     if not torch.is_deterministic_algorithms_warn_only_enabled():
         raise UsageError(text)
     warnings.warn(text, stacklevel=2)
+    return False
 
 
 def _fake(do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Three:

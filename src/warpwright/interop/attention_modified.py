@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from warpwright.arrays.libraries import LIBRARIES
 from warpwright.errors import UsageError
 from warpwright.interop.attention import new_results
-from warpwright.interop.attention_grad import check_deterministic, has_gradient_kernel, new_gradient
+from warpwright.interop.attention_grad import has_gradient_kernel, is_deterministic, new_gradient
 from warpwright.interop.dispatch import AFTER_AUTOGRAD, KERNELS
 from warpwright.kernels.attention.mods import Function
 from warpwright.ops.attention import forward
@@ -31,15 +31,15 @@ __all__ = ["AttentionMods", "attention_modified"]
 
 SCHEMA = (
     "attention_modified(Tensor q, Tensor k, Tensor v, Tensor[] captured, Tensor? sinks=None, float? softcap=None, "
-    "str functions='', bool causal=False, float? scale=None, int? left=None, int? right=None, str layout='bhsd') "
-    "-> (Tensor, Tensor)"
+    "str functions='', bool causal=False, float? scale=None, int? left=None, int? right=None, str layout='bhsd', "
+    "bool deterministic=False) -> (Tensor, Tensor)"
 )
 BACKWARD_SCHEMA = (
     "attention_modified_backward(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, "
     "Tensor[] captured, Tensor? sinks, float? softcap, str functions, bool causal, float? scale, int? left, "
-    "int? right, str layout) -> Tensor[]"
+    "int? right, str layout, bool deterministic=False) -> Tensor[]"
 )
-DEFAULTS = (None, "", False, None, None, None, "bhsd")  # of softcap, functions, causal, scale, left, right and layout
+DEFAULTS = (None, "", False, None, None, None, "bhsd", False)  # of the options from softcap on
 Two = tuple[Tensor, Tensor]
 Functions = tuple[Function | None, Function | None]
 
@@ -102,6 +102,7 @@ def _compute(
     left: int | None = None,
     right: int | None = None,
     layout: str = "bhsd",
+    deterministic: bool = False,
 ) -> Two:
     options = _keywords(q, captured, sinks, softcap, functions, causal, scale, left, right, layout)
     found: Two = forward.attention(q, k, v, return_lse=True, **options)
@@ -150,6 +151,7 @@ def _fake(
     left: int | None = None,
     right: int | None = None,
     layout: str = "bhsd",
+    deterministic: bool = False,
 ) -> Two:
     return new_results(q, k, v, layout)
 
@@ -166,9 +168,10 @@ def _backward(
     sinks: Tensor | None,
     *options: Any,
 ) -> list[Tensor]:
-    if torch.are_deterministic_algorithms_enabled():
-        check_deterministic()
-    return list(gradients(q, k, v, o, lse, do, dlse=dlse, **_keywords(q, captured, sinks, *options)))
+    every = *options, *DEFAULTS[len(options) :]
+    keywords = _keywords(q, captured, sinks, *every[:-1])
+    keywords["deterministic"] = is_deterministic(every[-1], keywords["mask_mod"] is None)
+    return list(gradients(q, k, v, o, lse, do, dlse=dlse, **keywords))
 
 
 def _fake_backward(

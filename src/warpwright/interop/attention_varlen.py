@@ -16,7 +16,7 @@ from torch._C import DispatchKeySet
 from torch.autograd.function import once_differentiable
 
 from warpwright.errors import UsageError
-from warpwright.interop.attention_grad import check_deterministic, has_packed_gradient_kernel
+from warpwright.interop.attention_grad import has_packed_gradient_kernel, is_deterministic
 from warpwright.interop.dispatch import (
     AFTER_AUTOGRAD,
     KERNELS,
@@ -34,14 +34,14 @@ __all__ = ["attention_varlen", "operator"]
 
 SCHEMA = (
     "attention_varlen(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlens_k, bool causal=False, "
-    "float? scale=None, int? left=None, int? right=None) -> (Tensor, Tensor)"
+    "float? scale=None, int? left=None, int? right=None, bool deterministic=False) -> (Tensor, Tensor)"
 )
 BACKWARD_SCHEMA = (
     "attention_varlen_backward(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, "
-    "Tensor cu_seqlens_q, Tensor cu_seqlens_k, bool causal, float? scale, int? left, int? right) "
-    "-> (Tensor, Tensor, Tensor)"
+    "Tensor cu_seqlens_q, Tensor cu_seqlens_k, bool causal, float? scale, int? left, int? right, "
+    "bool deterministic=False) -> (Tensor, Tensor, Tensor)"
 )
-DEFAULTS = (False, None, None, None)  # of causal, scale, left and right
+DEFAULTS = (False, None, None, None, False)  # of causal, scale, left, right and deterministic
 
 _library = torch.library.Library("warpwright", "FRAGMENT")
 _library.define(SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
@@ -65,6 +65,7 @@ class Operator(type(torch.ops.warpwright.attention_varlen)):  # type: ignore[mis
         scale: float | None = None,
         left: int | None = None,
         right: int | None = None,
+        deterministic: bool = False,
     ) -> tuple[Tensor, Tensor]:
         if not function_mode_enabled() and not profiler_enabled() and not needs_conversion(scale, left, right):
             window = None if left is None and right is None else (left, right)
@@ -74,7 +75,8 @@ class Operator(type(torch.ops.warpwright.attention_varlen)):  # type: ignore[mis
             found: tuple[Tensor, Tensor] | None = None if call is None else call(given)
             if found is not None:
                 return found
-        return super().__call__(q, k, v, cu_seqlens_q, cu_seqlens_k, causal, scale, left, right)  # type: ignore[no-any-return]
+        rest = causal, scale, left, right, deterministic
+        return super().__call__(q, k, v, cu_seqlens_q, cu_seqlens_k, *rest)  # type: ignore[no-any-return]
 
 
 operator = torch.ops.warpwright.attention_varlen
@@ -91,8 +93,10 @@ def _compute(
     scale: float | None = None,
     left: int | None = None,
     right: int | None = None,
+    deterministic: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Returns the result and the log-sum-exp; ``left`` and ``right`` are the window."""
+    """Returns the result and the log-sum-exp; ``left`` and ``right`` are the window, ``deterministic`` is for the
+    gradients."""
     window = None if left is None and right is None else (left, right)
     found: tuple[Tensor, Tensor] = varlen.attention_varlen(
         q, k, v, cu_seqlens_q, cu_seqlens_k, causal=causal, scale=scale, window=window, return_lse=True
@@ -123,12 +127,12 @@ def _backward(
     scale: float | None,
     left: int | None,
     right: int | None,
+    deterministic: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    if torch.are_deterministic_algorithms_enabled():
-        check_deterministic()
-    window = None if left is None and right is None else (left, right)
-    given = q, k, v, o, lse, do, cu_seqlens_q, cu_seqlens_k
-    return gradients_varlen(*given, dlse=dlse, causal=causal, scale=scale, window=window)
+    options: dict[str, Any] = {"causal": causal, "scale": scale}
+    options |= {"window": None if left is None and right is None else (left, right)}
+    options |= {"deterministic": is_deterministic(deterministic, has_kernel=True)}
+    return gradients_varlen(q, k, v, o, lse, do, cu_seqlens_q, cu_seqlens_k, dlse=dlse, **options)
 
 
 def _fake_backward(

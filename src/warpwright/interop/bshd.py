@@ -23,7 +23,8 @@ Two = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a call: of `warpwright.attention`, and slopes of ALiBi, (heads,) or (batch, heads) of float32."""
+    """The options of a call: of `warpwright.attention`, slopes of ALiBi, (heads,) or (batch, heads) of float32, and
+    whether the gradients have the same bits in every run."""
 
     causal: bool = False
     scale: float | None = None
@@ -32,6 +33,7 @@ class Options:
     softcap: float | None = None
     sinks: Tensor | None = None
     alibi_slopes: Tensor | None = None
+    deterministic: bool = False
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -48,7 +50,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Two:
     if options.changes:
         out, lse = _with_changes(q, k, v, scale, options)
     else:
-        out, lse = operator(q, k, v, options.causal, scale, options.left, options.right, "bshd")
+        rest = options.causal, scale, options.left, options.right, "bshd", options.deterministic
+        out, lse = operator(q, k, v, *rest)
     return out[..., :columns], lse
 
 
@@ -61,7 +64,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor
         )
     columns = v.shape[-1]
     q, k, v, scale = _same_columns(q, k, v, options.scale)
-    out, lse = varlen_operator(q, k, v, cu_q, cu_k, options.causal, scale, options.left, options.right)
+    rest = options.causal, scale, options.left, options.right, options.deterministic
+    out, lse = varlen_operator(q, k, v, cu_q, cu_k, *rest)
     return out[..., :columns], lse
 
 
@@ -86,7 +90,7 @@ def _with_changes(q: Tensor, k: Tensor, v: Tensor, scale: float | None, options:
         captured = _of_alibi(options.alibi_slopes, q, k)
         softcap, key = None, _alibi_key(options.softcap)
     changes = options.sinks, softcap, key, options.causal, scale, options.left, options.right, "bshd"
-    found: Two = attention_modified(q, k, v, captured, *changes)
+    found: Two = attention_modified(q, k, v, captured, *changes, options.deterministic)
     return found
 
 

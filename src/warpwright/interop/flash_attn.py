@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from warpwright.errors import UsageError
-from warpwright.interop.attention_grad import has_fixed_order
+from warpwright.interop.attention_grad import has_deterministic_kernel
 from warpwright.interop.attention_paged import append_operator, operator
 from warpwright.interop.bshd import Options, attention, attention_varlen
 from warpwright.interop.padding import cumulative_lengths
@@ -50,14 +50,15 @@ def flash_attn_func(
     return_attn_probs: bool = False,
 ) -> Result:
     """softmax(``softmax_scale`` · q·kᵀ)·v of q (batch, rows, heads, head_dim), differentiable up to a head dimension of
-    128. ``softcap`` and ``alibi_slopes`` need a Hopper GPU; the slopes get no gradient.
+    128. ``softcap`` and ``alibi_slopes`` need a Hopper GPU; the slopes get no gradient. With ``deterministic`` the
+    gradients have the same bits in every run, which sm_100a has no kernel for.
 
     A score gets -slope · |i + rows of k - rows of q - j| for query i and key j from ``alibi_slopes``, float32 (heads,)
     or (batch, heads). ``return_attn_probs`` returns the log-sum-exp (batch, heads, rows) and an empty tensor too.
     """
     _check_dropout(dropout_p)
     _check_order(deterministic, q, k, v)
-    options = _options(softmax_scale, causal, window_size, softcap, alibi_slopes)
+    options = _options(softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
     return _result(attention(q, k, v, options), return_attn_probs)
 
 
@@ -95,7 +96,7 @@ def flash_attn_varlen_func(
     """
     _check_dropout(dropout_p)
     _check_order(deterministic, q, k, v)
-    options = _options(softmax_scale, causal, window_size, softcap, alibi_slopes)
+    options = _options(softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
     if block_table is not None:
         lengths = (cu_seqlens_k[1:] - cu_seqlens_k[:-1]).int()
         found = _over_pages(q, k, v, block_table, lengths, options, cu_seqlens_q)
@@ -222,10 +223,15 @@ def _over_pages(
 
 
 def _options(
-    scale: float | None, causal: bool, window_size: Window, softcap: float, alibi_slopes: Tensor | None
+    scale: float | None,
+    causal: bool,
+    window_size: Window,
+    softcap: float,
+    alibi_slopes: Tensor | None,
+    deterministic: bool = False,
 ) -> Options:
     left, right = (None if bound < 0 else bound for bound in window_size)
-    return Options(causal, scale, left, right, softcap or None, None, alibi_slopes)
+    return Options(causal, scale, left, right, softcap or None, None, alibi_slopes, deterministic)
 
 
 def _result(found: tuple[Tensor, Tensor], return_attn_probs: bool) -> Result:
@@ -248,7 +254,7 @@ def _check_absent(name: str, value: Any, expected: str) -> None:
 
 def _check_order(deterministic: bool, *tensors: Tensor) -> None:
     differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    if deterministic and differentiable and not has_fixed_order(tensors[0]):
+    if deterministic and differentiable and not has_deterministic_kernel(tensors[0]):
         raise UsageError(
             "attention: deterministic=True, and the gradient by q is summed in any order; expected "
             "deterministic=False, or torch's own scaled_dot_product_attention"

@@ -27,10 +27,10 @@ def arrays(problem: Problem, given: Packed) -> dict[str, Any]:
     return found | {"dlse": np.zeros(lse.shape, np.float32), "cu_seqlens_q": cu_q, "cu_seqlens_k": cu_k}
 
 
-def run(problem: Problem, values: dict[str, Any], launch: Any = ww.launch) -> Any:
+def run(problem: Problem, values: dict[str, Any], launch: Any = ww.launch, **order: bool) -> Any:
     """Returns the gradients; results and the memory between the launches are NaN before."""
     options = {"causal": problem.causal, "scale": problem.scale, "window": problem.window, "device": "h200"}
-    call = describe(**values, **options)
+    call = describe(**values, **options, **order)
     ((plan, memory),) = call.steps
     for array in (*call.result, *(memory[name] for name in plan.scratch)):
         array[...] = np.nan
@@ -73,6 +73,21 @@ def test_agrees_with_float64(problem: Problem, launch: Any) -> None:
     values = arrays(problem, given)
     with resident(1):
         verify_packed(problem, given, values["do"], run(problem, values, launch))
+
+
+@sampled(
+    ("problem", "launch"),
+    [
+        (Problem(1, 10, 10, ANY, ANY, 64, causal=True), check),
+        (Problem(1, 3, 3, ANY, ANY, 128, window=(30, 9)), ww.launch),
+    ],
+    every=2,
+)
+def test_a_fixed_order_agrees_with_float64(problem: Problem, launch: Any) -> None:
+    given = pack_sequences(problem, [1, 70, 0, 33, 340], [5, 150, 20, 0, 429])
+    values = arrays(problem, given)
+    with resident(1):
+        verify_packed(problem, given, values["do"], run(problem, values, launch, deterministic=True))
 
 
 @sampled("wrong", [[0, 1000, 40, 100], [-5, 30, 10**9, 2], [50, 60, 90, 2**31 - 1]], every=3)

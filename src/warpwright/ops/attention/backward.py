@@ -43,7 +43,7 @@ OWN: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "sm_120a": (sm120_plan.plan, sm120.kernels_of),
 }
 DEPENDENT = (("sm_90a", "gradients"), ("sm_90a", "convert"))  # they wait for the launch before themselves
-ANY_ORDER = ("sm_90a", "sm_100a")  # targets where parts of dQ are added in any order
+ANY_ORDER = ("sm_100a",)  # targets whose only kernels add parts of dQ in any order
 
 
 def gradients(
@@ -64,25 +64,30 @@ def gradients(
     sinks: Array | None = None,
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
+    deterministic: bool = False,
 ) -> tuple[Array, ...]:
     """The gradients by q, k and v of `warpwright.attention` with the same options, which returned ``o`` and ``lse``.
 
     ``do``, of the shape and dtype of o, is the gradient by o; ``dlse``, of the shape of lse in float32, that by lse.
     The gradients have the shapes, the dtype and the order of axes in memory of q, k and v. Sums are in float32; on
-    sm_90a and sm_100a the gradient by q is summed in any order, so its last bit may differ from run to run. Arrays on a
-    GPU are used there, on the library's current stream, without waiting; ``device`` is as in `warpwright.attention`,
-    but arrays of the host go to the virtual ``h200`` where there is no real Hopper GPU and no ``device`` is named.
+    sm_90a and sm_100a the gradient by q is summed in any order, so its last bit may differ from run to run. With
+    ``deterministic`` all gradients have the same bits in every run: on sm_90a by kernels that sum in a fixed order, on
+    sm_120a in any case.
+
+    Arrays on a GPU are used there, on the library's current stream, without waiting; ``device`` is as in
+    `warpwright.attention`, but arrays of the host go to the virtual ``h200`` where there is no real Hopper GPU and no
+    ``device`` is named.
 
     On Hopper ``softcap``, ``sinks``, ``score_mod`` and ``mask_mod`` may be given too. The derivative of ``score_mod``
     by its score is that of its instructions; arrays that it captures get no gradient. With ``sinks`` a fourth result is
     their gradient, float32 (heads,).
 
-    Raises UsageError for a head dimension above 128, a GPU without a kernel for this, and arrays that do not fit
-    together.
+    Raises UsageError for a head dimension above 128, a GPU without a kernel for this, arrays that do not fit together,
+    and ``deterministic`` on sm_100a or with ``mask_mod``.
     """
     scale, window = arrays.plain_options(scale, window)
     given = (q, k, v, o, do, lse) if dlse is None else (q, k, v, o, do, lse, dlse)
-    options: tuple[Any, ...] = "gradients", causal, scale, window, layout, device
+    options: tuple[Any, ...] = "gradients", causal, scale, window, layout, device, deterministic
     if softcap is not None or sinks is not None or score_mod is not None or mask_mod is not None:
         changes, captured = of_user.memo_key(q, softcap, sinks, score_mod, mask_mod)
         given, options = (*given[:6], *captured, *given[6:]), (*options, changes)
@@ -91,7 +96,13 @@ def gradients(
     if found is not None:
         return found
     keywords: dict[str, Any] = {"causal": causal, "scale": scale, "window": window, "layout": layout, "device": device}
-    keywords |= {"softcap": softcap, "sinks": sinks, "score_mod": score_mod, "mask_mod": mask_mod}
+    keywords |= {
+        "deterministic": deterministic,
+        "softcap": softcap,
+        "sinks": sinks,
+        "score_mod": score_mod,
+        "mask_mod": mask_mod,
+    }
     call = describe(q, k, v, o, lse, do, dlse=dlse, **keywords)
     results: tuple[Array, ...] = call.run(given, options)
     return results
@@ -111,6 +122,7 @@ def describe(
     window: Window | None,
     layout: str,
     device: Device | str | None,
+    deterministic: bool = False,
     **functions: Any,
 ) -> binding.Call:
     """Returns the call of `gradients` with these arguments, which has started nothing yet."""
@@ -132,12 +144,30 @@ def describe(
     results = [arrays.new_result(library, given[name], memory[name], layout) for name in "qkv"]
     results += [library.empty(*each, q) for each in sinks]
     call = binding.Call(target, library, tuple(results))
-    chosen = choose(problem, target.spec.arch, mods=NO_MODS if changes is None else changes.mods)
+    mods = NO_MODS if changes is None else changes.mods
+    config = _order(target, problem, mods) if deterministic else None
+    chosen = choose(problem, target.spec.arch, config, mods)
     in_place = _prepare(call, chosen, library, given, layout, {} if changes is None else changes.arrays)
     if in_place and isinstance(views["q"], DeviceArray):
         in_memory = [arrays.result_shape(memory[name], layout) for name in "qkv"]
         call.entry = functools.partial(bind_gradients, call, library, q, in_memory, dlse is not None)
     return call
+
+
+def _order(target: Device, problem: Problem, mods: Mods) -> Any:
+    """Returns the configuration whose gradients have the same bits in every run, None if every one is so."""
+    arch = kernels_of(target.spec.arch)
+    if arch in ANY_ORDER:
+        raise UsageError(
+            f"attention: given deterministic=True on {target.name}, whose kernel sums the gradient by q in any order; "
+            f"expected deterministic=False, or a GPU of {', '.join(each for each in OWN if each not in ANY_ORDER)}"
+        )
+    if mods.mask is not None:
+        raise UsageError(
+            "attention: given deterministic=True and mask_mod, with which the gradient by q is summed in any order; "
+            "expected deterministic=False, or causal=True or window=(left, right) instead of mask_mod"
+        )
+    return sm90_plan.in_order(problem) if arch == "sm_90a" else None
 
 
 def _check(views: Mapping[str, View], stats: Mapping[str, View], rows: tuple[int, ...]) -> None:

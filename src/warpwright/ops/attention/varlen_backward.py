@@ -14,7 +14,7 @@ from warpwright.gpu import Device
 from warpwright.kernels.attention.mods import NO_MODS
 from warpwright.kernels.attention.problem import Problem, Window
 from warpwright.kernels.attention.sm90 import backward as sm90
-from warpwright.kernels.attention.sm90.backward_plan import plan_varlen
+from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig, in_order, plan_varlen
 from warpwright.ops import binding
 from warpwright.ops.attention import arrays, varlen
 from warpwright.ops.attention.backward import launch_of
@@ -47,6 +47,7 @@ def gradients_varlen(
     scale: float | None = None,
     window: Window | None = None,
     device: Device | str | None = None,
+    deterministic: bool = False,
 ) -> Three:
     """The gradients by q, k and v of `warpwright.attention_varlen` with the same options, which returned ``o`` and
     ``lse``.
@@ -59,12 +60,13 @@ def gradients_varlen(
     scale, window = arrays.plain_options(scale, window)
     inputs = q, k, v, o, do, lse, cu_seqlens_q, cu_seqlens_k
     given = inputs if dlse is None else (*inputs, dlse)
-    options = "gradients_varlen", causal, scale, window, device
+    options = "gradients_varlen", causal, scale, window, device, deterministic
     bound = MEMO.get(given, options)
     found: Three | None = None if bound is None else bound(given)
     if found is not None:
         return found
     keywords: dict[str, Any] = {"causal": causal, "scale": scale, "window": window, "device": device}
+    keywords |= {"deterministic": deterministic}
     call = describe(q, k, v, o, lse, do, cu_seqlens_q, cu_seqlens_k, dlse=dlse, **keywords)
     dq, dk, dv = call.run(given, options)
     return dq, dk, dv
@@ -85,6 +87,7 @@ def describe(
     scale: float | None,
     window: Window | None,
     device: Device | str | None,
+    deterministic: bool = False,
 ) -> binding.Call:
     """Returns the call of `gradients_varlen` with these arguments, which has started nothing yet."""
     inputs = q, k, v, o, do, lse, dlse, cu_seqlens_q, cu_seqlens_k
@@ -102,7 +105,8 @@ def describe(
     sequences = views["cu_seqlens_q"].shape[0] - 1
     q_len, kv_len = (max(1, total // sequences) for total in (total_q, total_k))
     problem = Problem(sequences, heads, kv_heads, q_len, kv_len, head_dim, views["q"].dtype, causal, window, scale)
-    used = _prepare(call, choose(problem, total_q, total_k, target.spec.arch), library, given)
+    chosen = choose(problem, total_q, total_k, target.spec.arch, in_order(problem) if deterministic else None)
+    used = _prepare(call, chosen, library, given)
     if used and isinstance(views["q"], DeviceArray):
         shapes = [(shape, None) for shape, *_ in results]
         call.entry = functools.partial(bind_gradients, call, library, q, shapes, dlse is not None)
@@ -123,9 +127,12 @@ def _check(views: Mapping[str, View]) -> None:
 
 
 @functools.lru_cache(maxsize=1024)
-def choose(problem: Problem, total_q: int, total_k: int, arch: str) -> binding.Plan:
-    """Returns the plan for ``problem.batch`` packed sequences of ``total_q`` queries and ``total_k`` keys in all."""
-    found = plan_varlen(problem, total_q, total_k)
+def choose(
+    problem: Problem, total_q: int, total_k: int, arch: str, config: BackwardConfig | None = None
+) -> binding.Plan:
+    """Returns the plan for ``problem.batch`` packed sequences of ``total_q`` queries and ``total_k`` keys in all, by
+    ``config`` or by the fastest configuration."""
+    found = plan_varlen(problem, total_q, total_k, config=config)
     kernels = sm90.kernels_of(found.config, found.bounds, NO_MODS, packed=True)
     traced = (each.trace(arch, dtype=types.of_dtype(problem.dtype)) for each in kernels)
     launches = tuple(

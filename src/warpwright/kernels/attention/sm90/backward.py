@@ -31,6 +31,7 @@ from warpwright.kernels.attention.sm90.backward_steps import (
     load_rows_when_empty,
     multiply_elements,
 )
+from warpwright.kernels.attention.sm90.backward_turns import BlockOfGrid, BlockOfKeys, DescendingTiles, Turns
 from warpwright.kernels.attention.sm90.block_lists import BlockLists
 from warpwright.kernels.attention.sm90.plan import WARPGROUP
 from warpwright.kernels.attention.sm90.steps import LOG2E, init_barriers
@@ -167,7 +168,8 @@ def gradients(
     """A block of keys of one head, and all queries that see some of them, of the heads that share these keys.
 
     ``more`` are the parameters of `LISTS` if ``mods`` has a mask function, and the arrays that the functions capture;
-    or those of `PACKED` for packed sequences, of which a CTA has a block of keys of one.
+    or those of `PACKED` for packed sequences, of which a CTA has a block of keys of one. Those of `ORDERED` are before
+    them for an ordered configuration, with which `Turns` has the order of adding, and no mask function.
 
     role      warps  moves                                                 waits for           signals
     load      0      K, V; Q, dO, shifts and means of the queries -> rings  empty of each       full of each
@@ -177,15 +179,20 @@ def gradients(
     """
     griddepcontrol.launch_dependents()
     memory, (queries, keys) = Memory.of(config, dtype), config.tile
-    sequences, of_keys = more if packed else (), ctaid.z * nctaid.y + ctaid.y
+    block: Any = BlockOfGrid()
+    if config.ordered:
+        block, more = BlockOfKeys.interleaved(more[0]), more[1:]
+    sequences, of_keys = more if packed else (), block.batch * nctaid.y + block.head
     converter = Converter(config, sums_at, dtype, scale)
-    extent = Extent.of_grid((q_len, kv_len), begin, end, config.tile, sequences)
+    extent = Extent.of_block(block.number, block.batch, (q_len, kv_len), begin, end, config.tile, sequences)
     begin, end, key = extent.begin, extent.end, extent.key
     mask = QueryMask(
         extent.masked_len, extent.kv_len, begin if bounds[0] else None, end if bounds[1] else None, config.tile
     )
     first, count = mask.tiles(key)
-    order: Any = QueryTiles(first, count, (ctaid.x, blocks) if config.rotated else None)
+    order: Any = QueryTiles(first, count, (block.number, blocks) if config.rotated else None)
+    if config.ordered:
+        order = DescendingTiles(first, count)
     of_all, captured = of_keys * group, list(more)
     if mods.mask:
         lists, of_batch, of_head, *captured = more
@@ -202,12 +209,12 @@ def gradients(
     def load() -> None:
         to_q, to_do, at = memory.q.producer(), memory.do.producer(), order.begin()
         memory.kv.arrive_expect_tx(memory.k.nbytes + memory.v.nbytes)
-        load_panels(memory.k, k, extent.keys_at(ctaid.y, key), memory.kv)
-        load_panels(memory.v, v, extent.keys_at(ctaid.y, key), memory.kv)
+        load_panels(memory.k, k, extent.keys_at(block.head, key), memory.kv)
+        load_panels(memory.v, v, extent.keys_at(block.head, key), memory.kv)
         griddepcontrol.wait()
         for number in loop(group):
             at.enter(number)
-            head, place = ctaid.y * group + number, (of_all + number) * tiles + extent.first_tile
+            head, place = block.head * group + number, (of_all + number) * tiles + extent.first_tile
             for _ in loop(at.count):
                 tile, cut = at.tile_and_cut()
                 row = tile * queries
@@ -223,13 +230,23 @@ def gradients(
         done = Progress(Global(u32, progress), blocks, slots)
         griddepcontrol.wait()
         done.wait_free(of_keys)
-        # A converter cleared these sums by the generic proxy, TMA adds to them by the async one.
-        fence.proxy_async("global")
+        turns = None
+        if config.ordered:
+            of_ctas = Global[Any](u32, progress) + 2 * nctaid.y * nctaid.z
+            turns = Turns.of(of_ctas, of_keys * blocks + block.number, mask, key)
+        else:
+            # A converter cleared these sums by the generic proxy, TMA adds to them by the async one.
+            fence.proxy_async("global")
         for number in loop(select(extent.exists, group, 0)):
             at.enter(number)
             for _ in loop(at.count):
                 place = (of_keys % slots * group + number) * tiles + extent.first_tile + at.tile_and_cut()[0]
                 halves = [Slot(memory.sums, var(u32, own), phase.to(u32)) for own in range(2)]
+                if turns is not None:
+                    turns.wait(number, at.tile_and_cut()[0])
+                    # The zeros and the adds of the block before are acquired by the generic proxy, TMA adds by the
+                    # async one.
+                    fence.proxy_async("global")
                 for own, slot in enumerate(halves):
                     slot.full.wait()
                     tma.reduce(sums[place * (2 * rows) + own * rows, 0], slot.sums)
@@ -237,9 +254,13 @@ def gradients(
                 for own, slot in enumerate(halves):
                     tma.wait_group(1 - own, read=True)
                     slot.empty.arrive()
+                if turns is not None:
+                    tma.wait_group(0)
+                    turns.count_tile()
                 phase ^= 1
                 at.advance()
-        tma.wait_group(0)
+        if turns is None:
+            tma.wait_group(0)
         done.count_end(of_keys)
 
     @role(warps=CONVERTERS, when=of_keys >= lag)
@@ -250,7 +271,7 @@ def gradients(
         done.wait_ended(before)
         # The sums are acquired by the generic proxy, TMA reads them by the async one.
         fence.proxy_async("global")
-        for item in loop(ctaid.x, items, blocks):
+        for item in loop(block.number, items, blocks):
             converter.round(before % slots * items + item)
             at_head = before // nctaid.y, before % nctaid.y * group + item // tiles
             tile = TileOfQueries.at(item % tiles, at_head, nctaid.y * group, q_len, queries, sequences)
@@ -261,7 +282,7 @@ def gradients(
     @role(warps=range(WARPS, 3 * WARPS), when=extent.exists)
     def multiply() -> None:
         setmaxnreg.inc(MULTIPLY_REGISTERS)
-        consumer = new_consumer(memory, mask, key, scale, config, mods, captured)
+        consumer = new_consumer(memory, mask, (block.batch, key), scale, config, mods, captured)
         memory.kv.wait(0)
         if config.early:
             consumer.issue_scores_and_dp(var(u32, 0))
@@ -270,20 +291,26 @@ def gradients(
             consumer.step(number, True)
         consumer.step(steps - 1, False)
         # dV leaves through the tile of V, and dK through that of K when neither consumer reads K any more.
-        consumer.store_and_commit(memory.v, consumer.dv, dv, extent.keys_at(ctaid.y, key), None)
+        consumer.store_and_commit(memory.v, consumer.dv, dv, extent.keys_at(block.head, key), None)
         bar.sync(*CONSUMER_BARRIER)
-        consumer.store_and_commit(memory.k, consumer.dk, dk, extent.keys_at(ctaid.y, key), scale)
+        consumer.store_and_commit(memory.k, consumer.dk, dk, extent.keys_at(block.head, key), scale)
         with If(consumer.one):
             tma.wait_group(0, read=True)
 
 
 def new_consumer(
-    memory: Memory, mask: QueryMask, key: Any, scale: Expr, config: BackwardConfig, mods: Mods, arrays: Any
+    memory: Memory,
+    mask: QueryMask,
+    place: tuple[Any, Any],
+    scale: Expr,
+    config: BackwardConfig,
+    mods: Mods,
+    arrays: Any,
 ) -> BackwardConsumer:
-    """Returns the state of a consumer warpgroup."""
+    """Returns the state of a consumer warpgroup for the keys at ``place``, their batch and the first of them."""
     if mods.changes_scores or mods.indexed:
-        return ModifiedBackwardConsumer(memory, mask, key, scale, config, mods, arrays)
-    return BackwardConsumer(memory, mask, key, scale * LOG2E, config)
+        return ModifiedBackwardConsumer(memory, mask, place, scale, config, mods, arrays)
+    return BackwardConsumer(memory, mask, place[1], scale * LOG2E, config)
 
 
 @kernel("sm_90a", threads=256)
@@ -308,6 +335,7 @@ def sink_gradients(
         dsinks[ctaid.x] = sum(parts[number] for number in range(1, 8)) + parts[0]
 
 
+ORDERED = {"width": u32}
 AHEAD = {"sum_heads": u32, "progress": u64, "counters": u32}
 LISTS = {"lists": u64, "of_batch": u32, "of_head": u32}
 PACKED = {"cu_q": u64, "cu_k": u64, "sequences": u32}
@@ -320,7 +348,8 @@ def kernels_of(
     """Returns `prepare`, `gradients` and `convert`; configure ``dtype`` on them."""
     first = prepare.configure(config=config, ahead=True).with_params(**AHEAD)
     wide = gradients.configure(config=config, bounds=bounds, mods=mods, packed=packed, threads=config.threads)
-    last = convert.configure(config=config)
+    last, ordered = convert.configure(config=config), ORDERED if config.ordered else {}
     if packed:
-        return first.with_params(**PACKED), wide.with_params(**PACKED), last.with_params(q_len=u32, **PACKED)
-    return first, wide.with_params(**(LISTS if mods.mask else {}), **mods.params), last
+        both = first.with_params(**PACKED), wide.with_params(**ordered, **PACKED)
+        return *both, last.with_params(q_len=u32, **PACKED)
+    return first, wide.with_params(**ordered, **(LISTS if mods.mask else {}), **mods.params), last

@@ -71,23 +71,29 @@ class Extent:
     stops: tuple[Any, Any] | None = None
 
     @staticmethod
-    def of_grid(
-        lengths: tuple[Expr, Expr], begin: Expr, end: Expr, tile: tuple[int, int], packed: Sequence[Any]
+    def of_block(
+        block: Any,
+        batch: Any,
+        lengths: tuple[Expr, Expr],
+        begin: Expr,
+        end: Expr,
+        tile: tuple[int, int],
+        packed: Sequence[Any],
     ) -> Extent:
-        """Returns the extent of block ctaid.x. With ``packed``, the arrays of first rows and the number of sequences,
-        ``lengths`` are those of all sequences, and the bounds those of a query at key 0."""
+        """Returns the extent of a block of keys of a batch. With ``packed``, the arrays of first rows and the number of
+        sequences, ``lengths`` are those of all sequences, and the bounds those of a query at key 0."""
         queries, keys = tile
         if not packed:
-            return Extent(*lengths, begin, end, ctaid.x * keys, ctaid.z)
+            return Extent(*lengths, begin, end, block * keys, batch)
         *starts, sequences = packed
         cu_q: Global[Any]
         cu_k: Global[Any]
         cu_q, cu_k = (Global(u32, each) for each in starts)
-        index = find_sequence(cu_k, sequences, lengths[1], keys, ctaid.x)
+        index = find_sequence(cu_k, sequences, lengths[1], keys, block)
         first_query, stop_query = rows_of(cu_q, index, lengths[0])
         first_key, stop_key = rows_of(cu_k, index, lengths[1])
         q_len, kv_len = stop_query - first_query, stop_key - first_key
-        apart, key = kv_len.to(s32) - q_len.to(s32), (ctaid.x - (first_key // keys + index)) * keys
+        apart, key = kv_len.to(s32) - q_len.to(s32), (block - (first_key // keys + index)) * keys
         first_tile, stops = first_query // queries + index, (stop_query, stop_key)
         return Extent(q_len, kv_len, begin + apart, end + apart, key, 0, first_tile, stops)
 

@@ -12,7 +12,7 @@ from warpwright.kernels.attention.sm90.backward_steps import BackwardConsumer, M
 from warpwright.kernels.attention.sm90.block_lists import CUT, HEAD_WORDS, BlockLists
 from warpwright.kernels.attention.sm90.steps import LOG2E
 from warpwright.kernels.tiles import WARP_ROWS
-from warpwright.lang import Expr, If, ctaid, ex2, fma, ld, loop, min, s32, select, u32, var, warp
+from warpwright.lang import Expr, If, ex2, fma, ld, loop, min, s32, select, u32, var, warp
 from warpwright.lang.derivative import times
 from warpwright.lang.smem import Tile
 
@@ -68,13 +68,14 @@ class ModifiedBackwardConsumer(BackwardConsumer):
         self,
         memory: Memory,
         mask: QueryMask,
-        key: Any,
+        place: tuple[Any, Any],
         scale: Expr,
         config: BackwardConfig,
         mods: Mods,
         arrays: Sequence[Any],
     ) -> None:
         factor = scale if mods.changes_scores else scale * LOG2E
+        self.batch, key = place
         super().__init__(memory, mask, key, factor, config)
         self.mods, self.arrays = mods, arrays
         self.changed: Iterator[tuple[Any, Any]] = iter(())
@@ -84,7 +85,7 @@ class ModifiedBackwardConsumer(BackwardConsumer):
         """Set hidden scores to -inf; replace the scores by the weights if no function changes them."""
         _, head, decided, _ = ld(self.memory.items.at(stage, 0), vec=4)
         key = self.key + self.number * WARP_ROWS + warp.lane // 4
-        place = Place(self.mods, self.arrays, ctaid.z.to(s32), head.to(s32))
+        place = Place(self.mods, self.arrays, self.batch.to(s32), head.to(s32))
         self.apply_mask()
         if self.mods.mask is not None:
             with If(decided != 0):

@@ -16,6 +16,7 @@ __all__ = [
     "ROW",
     "BackwardConfig",
     "BackwardPlan",
+    "in_order",
     "launches_of",
     "plan",
     "plan_varlen",
@@ -24,6 +25,7 @@ __all__ = [
 
 CONTROL_BYTES = 1024
 ROW = 256  # floats of a row of the sums of dQ, the largest extent of a tensor map's box
+HANDOVER = 1.5  # times of a tile from the adds of one CTA to a tile to those of the next, at most
 Dim3 = tuple[int, int, int]
 
 
@@ -35,13 +37,15 @@ class BackwardConfig:
     stages. With ``early`` S and dP of the next tile are issued when dQ of this tile has left for the sums; without it
     at the start of the next step, and then dV of half a tile is issued when its half of dS is there, and dK when dQ is
     there. With ``rotated`` the CTAs of a head begin at different queries, so that fewer CTAs add to one address at a
-    time. ``resident`` CTAs run at a time: an H100 or H200 has so many SMs.
+    time. With ``ordered`` they add to an address in the order of their keys (`sm90.backward_turns`): the gradients have
+    the same bits in every run. ``resident`` CTAs run at a time: an H100 or H200 has so many SMs.
     """
 
     head_dim: int = 128
     tile: tuple[int, int] = (64, 128)
     early: bool = False
     rotated: bool = False
+    ordered: bool = False
     resident: int = 132
 
     @property
@@ -113,6 +117,11 @@ def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardP
     return convert_ahead(found, problem.batch * problem.kv_heads, problem)
 
 
+def in_order(problem: Problem) -> BackwardConfig:
+    """Returns the fastest ordered configuration. Raises UsageError for a head dimension above 128."""
+    return replace(_choose(problem), rotated=False, ordered=True)
+
+
 def launches_of(problem: Problem, config: C) -> BackwardPlan[C]:
     """Returns the launches for ``problem`` by ``config``."""
     queries, keys = config.tile
@@ -140,23 +149,41 @@ def convert_ahead(found: BackwardPlan[BackwardConfig], heads: int, problem: Prob
 
     CTAs convert the sums of the head ``lag`` before their own, whose CTAs have all ended on an H200 when they begin: so
     many CTAs after 1.1 times those that are resident, 1.5 times with a bound, with which CTAs of a head take different
-    times. After 0.75 times as many more the conversion has ended too.
+    times. After 0.75 times as many more the conversion has ended too. Heads that take turns (`turning_heads`) begin and
+    end together.
     """
     tiles, blocks, resident = found.grids[0][0], found.grids[1][0], found.config.resident
+    width = min(turning_heads(found, problem), heads)
     late = 1.1 if problem.left is None and problem.right is None else 1.5
-    lag = min(math.ceil(late * resident / blocks), heads)
-    slots = min(lag + math.ceil(0.75 * resident / blocks), heads)
-    sum_heads = slots * problem.group
-    scratch = found.scratch | {"sums": (sum_heads * tiles * found.config.sum_rows, ROW), "progress": (heads, 2)}
-    scalars = found.scalars | {"sum_heads": sum_heads, "counters": 2 * heads, "blocks": blocks, "lag": lag}
+    lag, more = (width * (math.ceil(x * resident / (width * blocks)) + (width > 1)) for x in (late, 0.75))
+    lag = min(lag, heads)
+    slots = min(lag + more, heads)
+    sum_heads, counters = slots * problem.group, 2 + blocks if found.config.ordered else 2
+    scratch = found.scratch | {"sums": (sum_heads * tiles * found.config.sum_rows, ROW), "progress": (heads, counters)}
+    scalars = found.scalars | {"sum_heads": sum_heads, "counters": counters * heads, "blocks": blocks, "lag": lag}
     scalars |= {
         "sums_at": "sums",
         "items": problem.group * tiles,
         "slots": slots,
         "first": heads - lag,
         "kv_heads": problem.kv_heads,
+        "width": width,
     }
     return replace(found, scratch=scratch, grids=(*found.grids[:2], (tiles, problem.group, lag)), scalars=scalars)
+
+
+def turning_heads(found: BackwardPlan[BackwardConfig], problem: Problem) -> int:
+    """Returns how many heads of K take turns, block by block, in the numbers of CTAs of an ordered configuration.
+
+    A CTA adds to a tile a handover after the CTA of the block before. The CTAs of a head begin a handover apart if so
+    many CTAs of other heads begin between them as end in that time: in the time of a tile, as many as are resident over
+    the tiles of a CTA.
+    """
+    if not found.config.ordered:
+        return 1
+    queries, keys = found.config.tile
+    steps = problem.group * problem.pairs / (queries * keys * -(-problem.kv_len // keys))
+    return math.ceil(HANDOVER * found.config.resident / max(steps, 1))
 
 
 def plan_varlen(

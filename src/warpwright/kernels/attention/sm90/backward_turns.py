@@ -1,0 +1,111 @@
+"""The order in which the CTAs of a head add to the sums of dQ, where the sums have the same bits in every run.
+
+A CTA adds to a tile of queries after the CTA of the block of keys before its own. All CTAs walk their tiles from the
+last one to the first: block j sees tiles f(j) to l(j), and neither f nor l falls with j, so block j comes to a tile
+after no fewer steps than block j - 1, and waits for it no longer than one handover if it did not begin earlier. The
+blocks that see a tile are consecutive, for the same reason: those before block j have added if block j - 1 has.
+
+The walk is free of deadlock whatever the number of CTAs that run at a time. The GPU starts CTAs in the order of their
+numbers, and `BlockOfKeys.interleaved` gives a block of a head a greater number than the blocks before. A CTA then waits
+for CTAs of smaller numbers only: here for the block before, in `Progress` for heads at least ``width`` before its own,
+all of whose CTAs have smaller numbers. The CTA of the smallest number among those that have not ended runs, and what it
+waits for has happened. A CTA that has ended has counted all its tiles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from warpwright.kernels.attention.sm90.backward_steps import QueryMask
+from warpwright.lang import Break, Expr, Pointer, Var, ctaid, ld, loop, max, min, nctaid, red, select, u32, var
+
+__all__ = ["BlockOfGrid", "BlockOfKeys", "DescendingTiles", "Turns"]
+
+
+class BlockOfGrid:
+    """The block of keys ctaid.x of head ctaid.y of K of batch ctaid.z."""
+
+    number = property(lambda self: ctaid.x)
+    head = property(lambda self: ctaid.y)
+    batch = property(lambda self: ctaid.z)
+
+
+@dataclass(frozen=True)
+class BlockOfKeys:
+    """The block of keys of a CTA: its number among those of a head of K, its head of K among those of a batch, and its
+    batch."""
+
+    number: Any
+    head: Any
+    batch: Any
+
+    @staticmethod
+    def interleaved(width: Expr) -> BlockOfKeys:
+        """Returns the block of this CTA's number if ``width`` heads take turns, block by block."""
+        number = (ctaid.z * nctaid.y + ctaid.y) * nctaid.x + ctaid.x
+        first = number // (width * nctaid.x) * width
+        number, wide = number - first * nctaid.x, min(width, nctaid.y * nctaid.z - first)
+        head = first + number % wide
+        return BlockOfKeys(number // wide, head % nctaid.y, head // nctaid.y)
+
+
+@dataclass(frozen=True)
+class DescendingTiles:
+    """A cursor over ``count`` tiles of queries from ``first`` on, from the last one to the first."""
+
+    first: Any
+    count: Any
+    tile: Any = None
+
+    def begin(self) -> DescendingTiles:
+        """Returns a cursor at the last tile."""
+        return replace(self, tile=var(u32, self.first + self.count - 1))
+
+    def total(self, group: Any) -> Any:
+        """Returns the number of tiles of ``group`` heads."""
+        return group * self.count
+
+    def enter(self, number: Any) -> None:
+        """Go to the next head of a group: its tiles are those of the head before."""
+
+    def tile_and_cut(self) -> tuple[Any, Any]:
+        """Returns the current tile, and whether a mask function cuts it, u32: none does."""
+        return self.tile, 0
+
+    def advance(self) -> None:
+        """Advance to the tile before, from the first one to the last."""
+        self.tile.set(select(self.tile == self.first, self.first + self.count, self.tile) - 1)
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The turns of a CTA: ``counter`` counts the tiles to which it has added, the word before those of the block before
+    its own, which has ``count`` tiles up to ``stop`` in each head, none if there is no such block. ``seen`` is what
+    this thread knows of that word."""
+
+    counter: Pointer[u32]
+    stop: Any
+    count: Any
+    seen: Var
+
+    @staticmethod
+    def of(counters: Pointer[u32], number: Any, mask: QueryMask, key: Any) -> Turns:
+        """Returns the turns of CTA ``number``, of the block of keys from ``key`` on."""
+        keys = mask.tile[1]
+        first, count = mask.tiles(max(key, keys) - keys)
+        return Turns(counters + number, select(key == 0, 0, first + count), count, var(u32, 0))
+
+    def wait(self, number: Any, tile: Any) -> None:
+        """Wait until the block before has added to ``tile`` of head ``number`` of the group; this thread acquires it.
+
+        The counts of a block before are known for all its tiles: most waits load nothing.
+        """
+        needed = select(tile < self.stop, number * self.count + self.stop - tile, 0)
+        for _ in loop():
+            Break(when=self.seen >= needed)
+            self.seen.set(ld(self.counter - 1, sem="acquire", scope="gpu"))
+
+    def count_tile(self) -> None:
+        """Count a tile. Issued by the thread whose adds to the tile are complete: it releases them."""
+        red.add(self.counter, 1, sem="release", scope="gpu")
