@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from warpwright.layout.peers import PerRank
     from warpwright.layout.tensor_map import TensorMap
     from warpwright.ops.attention.forward import attention
+    from warpwright.ops.attention.mla import attention_mla
     from warpwright.ops.attention.paged import attention_paged
     from warpwright.ops.attention.varlen import attention_varlen
     from warpwright.ops.launches import launches
@@ -69,6 +70,7 @@ __all__ = [
     "UsageError",
     "WarpwrightError",
     "attention",
+    "attention_mla",
     "attention_paged",
     "attention_varlen",
     "check",
@@ -92,6 +94,7 @@ _HOMES = {
     "Quantized": "ops.matmul.quantized",
     "TensorMap": "layout.tensor_map",
     "attention": "ops.attention.forward",
+    "attention_mla": "ops.attention.mla",
     "attention_paged": "ops.attention.paged",
     "attention_varlen": "ops.attention.varlen",
     "check": "run.check",

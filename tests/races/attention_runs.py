@@ -16,6 +16,7 @@ from tests.kernels.attention.backward_helpers import resident
 from tests.kernels.attention.decode_helpers import launches
 from tests.kernels.attention.fp8_helpers import E4M3, random_inputs
 from tests.kernels.attention.fp8_helpers import launches as fp8_launches
+from tests.kernels.attention.mla_helpers import fill_rows, latent_problem, mla_launches
 from tests.kernels.attention.paged_helpers import fill_pages, paged_launches
 from tests.kernels.attention.varlen_helpers import pack_sequences, prepare_launch
 from tests.races.watched import Change, Watched, awaited, watch_launch, watched_device
@@ -182,6 +183,17 @@ def _paged(config: DecodeConfig | None, change: Change | None = None, *, number:
     return watched
 
 
+def _latent(change: Change | None = None, *, number: int = 0) -> Watched:
+    """Run the decoding of latent attention: three CTAs that share tiles of ten blocks, of two and of one; or with
+    ``number`` 1 only the second launch."""
+    watched, each = watched_device("h200", change, 3), latent_problem(3, 24, 4, 290, causal=True)
+    planned, _ = mla_launches(each, fill_rows(each, 16, [289, 33, 4]), 16, 3)
+    kernel, grid, args, _ = planned[number]
+    watched.depends_on = [list(kernel.params).index("workspace")] * number
+    launch(kernel, grid, args=args, device=watched)
+    return watched
+
+
 def attention_backward(
     number: int, problem: Problem, config: Any, change: Change | None = None, device: str = "h200"
 ) -> Watched:
@@ -288,6 +300,8 @@ ATTENTION: dict[str, Callable[..., Watched]] = {
     "few queries, combine": functools.partial(_few_queries, replace(DECODE, last=False), number=1),
     "few queries paged": functools.partial(_paged, DECODE),
     "few queries paged, combine": functools.partial(_paged, replace(DECODE, last=False), number=1),
+    "latent rows": _latent,
+    "latent rows, combine": functools.partial(_latent, number=1),
     "new rows": functools.partial(_paged, None),
     "chunks paged": functools.partial(_paged, None, number=1),
     "backward sm90": functools.partial(

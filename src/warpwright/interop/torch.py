@@ -21,6 +21,7 @@ from torch._C import DispatchKeySet
 
 from warpwright.errors import UsageError
 from warpwright.interop.attention import attention, scaled_dot_product_attention
+from warpwright.interop.attention_mla import attention_mla
 from warpwright.interop.attention_modified import AttentionMods, attention_modified
 from warpwright.interop.attention_paged import attention_paged, attention_paged_append
 from warpwright.interop.attention_varlen import attention_varlen
@@ -38,6 +39,7 @@ from warpwright.ops.memo import MEMO
 __all__ = [
     "AttentionMods",
     "attention",
+    "attention_mla",
     "attention_modified",
     "attention_paged",
     "attention_paged_append",

@@ -18,6 +18,7 @@ OPERATORS = {
     "attention": "warpwright.ops.attention.forward",
     "attention_varlen": "warpwright.ops.attention.varlen",
     "attention_paged": "warpwright.ops.attention.paged",
+    "attention_mla": "warpwright.ops.attention.mla",
     "gradients": "warpwright.ops.attention.backward",
     "gradients_varlen": "warpwright.ops.attention.varlen_backward",
 }
@@ -26,7 +27,7 @@ OPERATORS = {
 def launches(operator: Callable[..., Any], *args: Any, **options: Any) -> Call:
     """Returns the launches that ``operator(*args, **options)`` makes, and starts none of them.
 
-    ``operator`` is `matmul`, `attention`, `attention_varlen`, `attention_paged`,
+    ``operator`` is `matmul`, `attention`, `attention_varlen`, `attention_paged`, `attention_mla`,
     `warpwright.ops.attention.backward.gradients` or `warpwright.ops.attention.varlen_backward.gradients_varlen`.
 
         call = ww.launches(ww.matmul, a, b, device="h200")

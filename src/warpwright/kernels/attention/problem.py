@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -18,8 +18,11 @@ __all__ = [
     "GREATEST_SCALE",
     "HEAD_DIMS",
     "HEAD_STEP",
+    "LATENT_DIM",
+    "LATENT_VALUES",
     "PANEL",
     "SMALLEST_SCALE",
+    "LatentProblem",
     "Problem",
     "Window",
 ]
@@ -31,6 +34,7 @@ FLOAT8 = np.dtype(ml_dtypes.float8_e4m3fn)
 HEAD_DIMS = (64, 128, 256)
 PANEL = 64  # columns of a tensor map's box: 128 bytes, the span of the swizzle
 HEAD_STEP = 8  # elements in 16 bytes, the alignment of a row of a tensor map
+LATENT_DIM, LATENT_VALUES = 576, 512  # columns of a latent row, and how many of them are its value
 SMALLEST_SCALE, GREATEST_SCALE = 2.0**-126, 2.0**126  # kernels take the scale as float32, times log2 e
 
 
@@ -48,6 +52,8 @@ class Problem:
     Raises UsageError for extents below 1, heads that kv_heads does not divide, a head dimension above 256 or not a
     multiple of 8, another dtype, a malformed window, and a scale outside 2**-126 to 2**126.
     """
+
+    widest: ClassVar[int] = HEAD_DIMS[-1]
 
     batch: int
     heads: int
@@ -125,6 +131,14 @@ class Problem:
         return 2 * self.batch * self.heads * self.pairs * (self.head_dim + self.columns)
 
 
+@dataclass(frozen=True, slots=True)
+class LatentProblem(Problem):
+    """Multi-head latent attention (DeepSeek) after its projections were absorbed: all heads of Q share one head of
+    latent rows of 576 columns, which are the keys; their first 512 columns are the values."""
+
+    widest: ClassVar[int] = LATENT_DIM
+
+
 def _check_extents(problem: Problem) -> None:
     for name in ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"):
         extent = getattr(problem, name)
@@ -137,7 +151,7 @@ def _check_extents(problem: Problem) -> None:
             f"attention: q has {heads} heads and k has {kv_heads}; expected a multiple of those of k, so that each of "
             f"its heads serves as many heads of q"
         )
-    if head_dim > HEAD_DIMS[-1] or head_dim % HEAD_STEP:
+    if head_dim > problem.widest or head_dim % HEAD_STEP:
         padded = -(-head_dim // HEAD_STEP) * HEAD_STEP
         mend = f"pad q, k and v with zeros to {padded}" if padded <= HEAD_DIMS[-1] else "split the heads"
         raise UsageError(

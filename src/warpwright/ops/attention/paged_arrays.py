@@ -16,7 +16,16 @@ from warpwright.ops import binding
 from warpwright.ops.attention import arrays, plan
 from warpwright.ops.binding import as_strided
 
-__all__ = ["check_arrays", "check_both", "rows_of"]
+__all__ = [
+    "KERNELS",
+    "check_arrays",
+    "check_both",
+    "check_locations",
+    "check_page_size",
+    "check_strides",
+    "check_tables",
+    "rows_of",
+]
 
 INT32 = np.dtype(np.int32)
 KERNELS = ("sm_90a",)
@@ -44,14 +53,9 @@ def check_arrays(library: Library, views: Views, device: Device | str | None) ->
                 "significant bits)"
             )
     target = _target(views, device)
-    for name in views:
-        if location(views[name]) != location(views["q"]):
-            raise UsageError(
-                f"attention: q is on {location(views['q'])} and {name} on {location(views[name])}; expected all on one "
-                "device"
-            )
+    check_locations(views)
     _check_pages(views)
-    _check_tables(library, views, packed)
+    check_tables(library, views, packed)
     _check_new(views)
     if "out" in views:
         arrays.check_out(views["out"], {"q": views["q"], "k": views["k_pages"], "v": views["v_pages"]})
@@ -85,30 +89,49 @@ def _check_shapes(views: Views, packed: bool) -> None:
             raise UsageError(f"attention: {name} has shape {tuple(views[name].shape)}; expected {shape}")
 
 
-def _check_pages(views: Views) -> None:
-    q, k = views["q"], views["k_pages"]
-    arrays.check_alike(q, k, views["v_pages"])
-    count, size = k.shape[:2]
-    if count < 1 or size < 1 or size % PAGE_STEP:
-        raise UsageError(
-            f"attention: k_pages has {count} pages of {size} rows; expected at least one, of a multiple of {PAGE_STEP} "
-            "rows: block_size=16 of the cache"
-        )
-    for name in ("k_pages", "v_pages"):
-        view = views[name]
-        _, steps, _ = binding.geometry(view)
-        whole = steps[1] > 0 and steps[0] % steps[1] == 0
-        if not (whole and binding.mappable(view) and binding.mappable(view.swapaxes(1, 2))):
+def check_locations(views: Views) -> None:
+    """Raise UsageError unless all arrays are where q is."""
+    for name in views:
+        if location(views[name]) != location(views["q"]):
             raise UsageError(
-                f"attention: {name} has strides of {tuple(view.strides)} bytes; expected dense rows at multiples of 16 "
-                "bytes, and pages that are a whole number of rows apart, for pages are not copied"
+                f"attention: q is on {location(views['q'])} and {name} on {location(views[name])}; expected all on one "
+                "device"
             )
 
 
-def _check_tables(library: Library, views: Views, packed: bool) -> None:
+def _check_pages(views: Views) -> None:
+    arrays.check_alike(views["q"], views["k_pages"], views["v_pages"])
+    check_page_size("k_pages", views["k_pages"])
+    for name in ("k_pages", "v_pages"):
+        check_strides(name, views[name], "pages")
+
+
+def check_page_size(name: str, view: View) -> None:
+    """Raise UsageError unless ``view`` (pages, page_size, …) has pages of a size that kernels have."""
+    count, size = view.shape[:2]
+    if count < 1 or size < 1 or size % PAGE_STEP:
+        raise UsageError(
+            f"attention: {name} has {count} pages of {size} rows; expected at least one, of a multiple of {PAGE_STEP} "
+            "rows: block_size=16 of the cache"
+        )
+
+
+def check_strides(name: str, view: View, what: str) -> None:
+    """Raise UsageError unless ``view`` (pages, page_size, heads, head_dim) can be used in place; ``what`` it has."""
+    _, steps, _ = binding.geometry(view)
+    whole = steps[1] > 0 and steps[0] % steps[1] == 0
+    if not (whole and binding.mappable(view) and binding.mappable(view.swapaxes(1, 2))):
+        raise UsageError(
+            f"attention: {name} has strides of {tuple(view.strides)} bytes; expected dense rows at multiples of 16 "
+            f"bytes, and {what} that are a whole number of rows apart, for {what} are not copied"
+        )
+
+
+def check_tables(library: Library, views: Views, packed: bool) -> None:
+    """Raise UsageError unless those of ``block_table``, ``lengths`` and ``cu_seqlens_q`` that are given fit."""
     mend = ".int()" if library.name == "torch" else ".astype(np.int32)"
     sequences = views["cu_seqlens_q"].shape[0] - 1 if packed else views["q"].shape[0]
-    for name in ("block_table", "lengths", *(["cu_seqlens_q"] if packed else [])):
+    for name in (name for name in ("block_table", "lengths", "cu_seqlens_q") if name in views):
         view = views[name]
         if view.dtype != INT32:
             raise UsageError(f"attention: {name} is {view.dtype}; expected int32: {name}{mend}")
@@ -117,20 +140,22 @@ def _check_tables(library: Library, views: Views, packed: bool) -> None:
             raise UsageError(
                 f"attention: {name} has shape {tuple(view.shape)}; expected an entry for each of {sequences} sequences"
             )
-    if isinstance(views["lengths"], np.ndarray):
+    if isinstance(views.get("lengths"), np.ndarray):
         _check_values(views)
 
 
 def _check_values(views: Views) -> None:
-    table, lengths = np.asarray(views["block_table"]), np.asarray(views["lengths"])
-    count, size = views["k_pages"].shape[:2]
-    most = table.shape[1] * size
-    wrong = np.flatnonzero((lengths < 0) | (lengths > most))
+    lengths, (count, size) = np.asarray(views["lengths"]), views["k_pages"].shape[:2]
+    width = views["block_table"].shape[1] if "block_table" in views else 1
+    wrong = np.flatnonzero((lengths < 0) | (lengths > width * size))
     if len(wrong):
+        of = f"{width} pages of {size}" if "block_table" in views else "a sequence"
         raise UsageError(
-            f"attention: lengths[{wrong[0]}] is {lengths[wrong[0]]}; expected 0 to {most}, the rows of "
-            f"{table.shape[1]} pages of {size}"
+            f"attention: lengths[{wrong[0]}] is {lengths[wrong[0]]}; expected 0 to {width * size}, the rows of {of}"
         )
+    if "block_table" not in views:
+        return
+    table = np.asarray(views["block_table"])
     used = np.arange(table.shape[1]) * size < lengths[:, None]
     places = np.argwhere(used & ((table < 0) | (table >= count)))
     if len(places):

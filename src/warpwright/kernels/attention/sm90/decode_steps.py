@@ -299,7 +299,7 @@ class Output:
 
     o: Pointer[Any]
     strides: tuple[Expr, Expr, Expr]
-    columns: Expr
+    columns: Any
     lse: Expr
     heads: Expr
     q_len: Expr

@@ -20,7 +20,7 @@ from warpwright.kernels.attention.sm90.decode_steps import (
     load_queries_when_empty,
     rings_of,
 )
-from warpwright.kernels.attention.sm90.pages import Cut, PagedTiles, Pages
+from warpwright.kernels.attention.sm90.pages import Cut, PagedTiles, rows_at
 from warpwright.kernels.attention.sm90.plan import WARPGROUP
 from warpwright.kernels.attention.sm90.steps import init_barriers, publish_when_empty
 from warpwright.kernels.attention.sm90.varlen import VarlenTile
@@ -54,7 +54,7 @@ from warpwright.lang import (
 )
 from warpwright.types import Scalar
 
-__all__ = ["attention", "combine", "combine_of", "kernel_of"]
+__all__ = ["WORDS", "PagedShare", "attention", "combine", "combine_of", "combine_paged", "kernel_of", "shares"]
 
 WORDS = 12  # of an item: those of `VarlenTile`; parts, slot of the first part, batch, heads
 
@@ -104,7 +104,7 @@ def attention(
     """
     keys, places = config.keys, config.places
     flag, rings = smem.scalar(u32), rings_of(config, dtype, WORDS)
-    of_pages = Pages(Global(u32, block_table), Global(u32, lengths), width, pages, new, size)
+    of_pages = rows_at(block_table, lengths, width, pages, new, size)
     window = left if bounds[0] else None, right if bounds[1] else None
     tiles = PagedTiles(of_pages, sequences, q_len, kv_heads, group, places, keys, config.rows, *window)
     init_barriers((rings.work, rings.q, rings.k, rings.v), (q, k, v))
@@ -189,7 +189,7 @@ def combine(
 
     As `sm90.decode.combine`, the grid may start before that of `attention` has ended.
     """
-    of_pages = Pages(Global(u32, block_table), Global(u32, lengths), width, pages, new, size)
+    of_pages = rows_at(block_table, lengths, width, pages, new, size)
     window = left if bounds[0] else None, right if bounds[1] else None
     tiles = PagedTiles(of_pages, sequences, q_len, kv_heads, group, config.places, config.keys, config.rows, *window)
     space = Workspace.at(workspace, reserve, ctas, rows, config.head_dim)

@@ -16,6 +16,7 @@ from warpwright.lang import (
     Break,
     Expr,
     Global,
+    If,
     loop,
     max,
     min,
@@ -35,7 +36,7 @@ from warpwright.lang.smem import Tile
 from warpwright.layout.tensor_map import RAGGED_ROWS
 from warpwright.types import Scalar
 
-__all__ = ["Cut", "PagedTiles", "Pages", "box_rows"]
+__all__ = ["Cut", "PagedTiles", "Pages", "box_rows", "rows_at"]
 
 LANES = 32
 
@@ -69,6 +70,10 @@ class Pages:
         """Returns the page of a row of a sequence."""
         return min(self.table[sequence * self.width + min(row // self.size, self.width - 1)], self.pages - 1)
 
+    def row_of_page(self, row: Any) -> Any:
+        """Returns which row of its page a row of a sequence is."""
+        return row % self.size
+
     def load_when_empty(
         self, cursor: Cursor, name: str, source: tma.Map[Scalar], apart: Expr, of: tuple[Any, Any, Any], first: Any
     ) -> None:
@@ -87,10 +92,36 @@ class Pages:
         for top, page in zip(tops, pages, strict=True):
             row = first + top
             rows = min(keys - min(row, keys), box)
-            stop, begin = page * apart + row % self.size + rows, RAGGED_ROWS - rows
+            stop, begin = page * apart + self.row_of_page(row) + rows, RAGGED_ROWS - rows
             for column in range(0, tile.shape[1], width):
                 part = tile[top : top + box, column : column + width]
                 tma.load(part, source[RAGGED_ROWS, stop, head, begin, column], slot.full)
+
+
+@dataclass(frozen=True)
+class WholeRows(Pages):
+    """Sequences that are a page each, of ``width`` rows: ``size`` is 0. Without lengths, at address 0, all are full."""
+
+    def keys(self, sequence: Any) -> Any:
+        """Returns how many keys a sequence has."""
+        found = var(u32, self.width)
+        with If(self.lengths.base != 0):
+            found.set(min(self.lengths[sequence], self.width))
+        return found
+
+    def page(self, sequence: Any, row: Any) -> Any:
+        """Returns the page of a row of a sequence."""
+        return sequence
+
+    def row_of_page(self, row: Any) -> Any:
+        """Returns which row of its page a row of a sequence is."""
+        return row
+
+
+def rows_at(table: Expr, lengths: Expr, width: Expr, pages: Expr, new: Any, size: int) -> Pages:
+    """Returns the pages of ``size`` rows whose numbers and lengths are at these addresses; of `WholeRows` if 0."""
+    kind = Pages if size else WholeRows
+    return kind(Global(u32, table), Global(u32, lengths), width, pages, new, size)
 
 
 @dataclass(frozen=True)
@@ -129,13 +160,13 @@ class PagedTiles:
     pages: Pages
     sequences: Expr
     q_len: Expr
-    kv_heads: Expr
+    kv_heads: Any
     group: Expr
     places: int
     block: int
     rows: int
-    left: Expr | None
-    right: Expr | None
+    left: Any
+    right: Any
 
     @property
     def across(self) -> Any:
@@ -166,6 +197,13 @@ class PagedTiles:
         found = var(u32, 0)
         for first in loop(0, self.sequences, LANES):
             found += self._blocks_of_lane(first)
+        return redux.add(found) * self.each
+
+    def before(self, sequence: Any) -> Any:
+        """Returns the key blocks of all tiles of the sequences before ``sequence``; by a whole warp."""
+        found = var(u32, 0)
+        for first in loop(0, sequence, LANES):
+            found += select(first + warp.lane < sequence, self._blocks_of_lane(first), 0)
         return redux.add(found) * self.each
 
     def find(self, block: Any) -> tuple[Any, Any]:

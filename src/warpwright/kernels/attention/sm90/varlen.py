@@ -214,10 +214,10 @@ class VarlenTile(CurrentTile):
     keys: Var
     queries: Var
     lse_row: Var
-    window: tuple[Expr | None, Expr | None]
+    window: tuple[Any, Any]
 
     @staticmethod
-    def with_bounds(left: Expr | None, right: Expr | None, block: int) -> VarlenTile:
+    def with_bounds(left: Any, right: Any, block: int) -> VarlenTile:
         """Returns registers for a tile, not set yet; ``left`` and ``right``: the window, ``block``: the block size."""
         row, head, count, keys, queries, lse_row = (var(u32, 0) for _ in range(6))
         begin, end = (None if bound is None else var(s32, 0) for bound in (left, right))
