@@ -92,12 +92,12 @@ def test_what_the_kernels_do_not_serve_is_torchs() -> None:
         (q, k[:, :1], v[:, :1], None, 0.0, None, False),
         (q[0], k[0], v[0], None, 0.0, None, False),
         (q, k[:, :, :0], v[:, :, :0], None, 0.0, None, False),
-        (*(x.requires_grad_() for x in inputs(head_dim=136)), None, 0.0, None, False),
+        (*(x.requires_grad_() for x in inputs(head_dim=192)[:2]), inputs(head_dim=128)[2], None, 0.0, None, False),
         (*inputs(head_dim=20), None, 0.0, None, False),
     ]
     assert not any(served(*arguments) for arguments in refused)
     with torch.no_grad():
-        assert served(*(x.requires_grad_() for x in inputs(head_dim=136)), None, 0.0, None, False)
+        assert served(*(x.requires_grad_() for x in inputs(head_dim=192)), None, 0.0, None, False)
     assert served(q.requires_grad_(), k[:, :1], v[:, :1], None, 0.0, None, True)
 
 
@@ -133,12 +133,13 @@ def test_it_compiles_to_one_graph() -> None:
 
 
 def test_no_gradient_is_lost() -> None:
-    q, k, v = inputs(head_dim=136)
+    (q, k, _), (_, _, v) = inputs(head_dim=192), inputs(head_dim=128)
     with pytest.raises(UsageError) as caught:
         attention(q, k.requires_grad_(), v)
     assert str(caught.value) == (
-        "attention: k requires gradients, for which there are kernels for sm_90a, sm_100a, sm_120a and up to a head "
-        "dimension of 128, that of q and of v; expected k.detach(), or torch's own scaled_dot_product_attention"
+        "attention: k requires gradients, for which there are kernels if q and v have the same head dimension, on "
+        "sm_90a up to 256, sm_100a up to 128, sm_120a up to 128; given 192 and 128; expected k.detach(), or torch's "
+        "own scaled_dot_product_attention"
     )
     with torch.no_grad():
         attention(q, k, v)

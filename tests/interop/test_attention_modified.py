@@ -120,11 +120,11 @@ def test_no_gradient_is_lost() -> None:
     )
     with torch.no_grad():
         assert not mods(slopes)(q, k, v)[0].requires_grad
-    wide = [torch.zeros(1, 2, 8, 136, dtype=torch.bfloat16, requires_grad=number == 1) for number in range(3)]
+    wide = [torch.zeros(1, 2, 8, 264, dtype=torch.bfloat16, requires_grad=number == 1) for number in range(3)]
     with pytest.raises(UsageError) as caught:
         attention_modified(*wide, [], softcap=2.0)
     assert str(caught.value) == (
-        "attention: k requires gradients, for which there are kernels up to a head dimension of 128; expected "
+        "attention: k requires gradients, for which there are kernels up to a head dimension of 256; expected "
         "torch.no_grad() around the call, or another implementation of attention"
     )
 

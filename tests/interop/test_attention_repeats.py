@@ -303,7 +303,7 @@ def test_packed_sequences_again(gpu, long_way) -> None:
     assert long_way == [packed_operator]
     with pytest.raises(UsageError, match="attention: cu_seqlens_k is int64; expected int32"):
         packed_operator(q, k, v, cu, cu.long(), True)
-    wide = [torch.zeros(20, 2, 136, dtype=torch.bfloat16, requires_grad=number == 0) for number in range(3)]
+    wide = [torch.zeros(20, 2, 264, dtype=torch.bfloat16, requires_grad=number == 0) for number in range(3)]
     with pytest.raises(UsageError, match="attention: q requires gradients, for which packed sequences have kernels"):
         packed_operator(*wide, cu, cu, True)
     q.requires_grad_()

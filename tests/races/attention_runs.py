@@ -253,6 +253,7 @@ FEW_BACKWARD = Problem(1, 2, 1, 230, 290, 64, causal=True)
 STEPS_BACKWARD = Problem(1, 2, 1, 390, 300, 64, causal=True)  # up to eight steps a CTA
 CAUSAL = Problem(1, 2, 1, 640, 672, 64, causal=True)  # diagonals end inside blocks
 HEADS = replace(CAUSAL, heads=3, kv_heads=3, q_len=320, kv_len=336)  # the last one reuses the sums of the first one
+WIDE = Problem(1, 1, 1, 300, 140, 256, causal=True)  # up to five steps, and a cluster with one CTA that has keys
 WINDOW = replace(CAUSAL, causal=False, window=(300, 0))
 DOCUMENTS = np.repeat(np.arange(5, dtype=np.int32), 160)[:672]
 DECIDED = Problem(1, 2, 1, 640, 672, 64)
@@ -313,6 +314,7 @@ ATTENTION: dict[str, Callable[..., Watched]] = {
     "backward sm90 ordered": functools.partial(
         attention_backward, 1, replace(HEADS, kv_len=400), BackwardConfig(64, (64, 128), ordered=True, resident=1)
     ),
+    "backward sm90 wide": functools.partial(attention_backward, 1, WIDE, BackwardConfig(256, (64, 128), do_stages=1)),
     "backward sm90 prepare": functools.partial(attention_backward, 0, HEADS, BackwardConfig(64, (64, 128), resident=1)),
     "backward sm90 convert": functools.partial(attention_backward, 2, CAUSAL, BackwardConfig(64, (64, 128))),
     **{

@@ -115,6 +115,7 @@ AFTER_K = "the loader has waited for K, released after V"
 REST = "the next barrier is that of the other half, at which the same warps arrive later"
 FEW = r"few queries(, two launches| paged)?"
 SM90 = r"attention sm90( in turn| one Q| packed| modified| lists| fp8)?"
+ONE_WAIT = "the next commit puts these wgmmas into its group, and one wait is for both"
 ZEROS = "the warp that stored the zeros has fenced them for the async proxy"
 ZEROS_AND_ADDS = f"{ZEROS}, and TMA of the block before has added to them"
 ADDS = "TMA added to the sums and reads them: both are in the async proxy"
@@ -218,6 +219,9 @@ ATTENTION = {
     rf"{EARLY} multiply wgmma\.fence\S* #[1345689]$": FENCE_BEFORE,
     rf"{EARLY} multiply wgmma\.wait_group\S* #[27]($|: a group more)": TILES,
     r"backward sm90( ordered)? multiply wgmma\.wait_group\S* #[27]($|: a group more)": TILES,
+    r"backward sm90 wide value_gradients wgmma\.fence\S* #[247]$": FENCE_BEFORE,
+    r"backward sm90 wide key_gradients wgmma\.fence\S* #[23467]$": FENCE_BEFORE,
+    r"backward sm90 wide key_gradients wgmma\.commit_group\S* #[14]$": ONE_WAIT,
     rf"{GRADIENTS} multiply cp\.async\.bulk\.commit_group #0$": "the next one commits its copies too",
 }
 ONE_PAGE = "(pair|alone|swapped|slices)"  # the kernels of gemm/sm100/gemm.py
@@ -305,6 +309,7 @@ REDUNDANT = {
     r"mma\.sync fewer-syncs compute bar\.warp\.sync #[12]": SYNCED,
     rf"({MMA}|mma\.sync fewer-syncs compute) cp\.async\.bulk\.commit_group #0": "the next one commits its copy too",
     r"(hopper (\d|fp8)|(attention|backward) sm90.*|all-gather|reduce-scatter) multiply setmaxnreg\.inc": REGISTERS,
+    r"backward sm90 wide (value|key)_gradients setmaxnreg\.inc": REGISTERS,
     r"(attention sm100.* softmax|backward sm100 (compute|add)|chunks paged multiply) setmaxnreg\.inc": REGISTERS,
     **ATTENTION,
 }

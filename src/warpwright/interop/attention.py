@@ -29,7 +29,7 @@ from warpwright.interop.dispatch import (
 )
 from warpwright.kernels.attention.problem import GREATEST_SCALE, SMALLEST_SCALE
 from warpwright.ops.attention import forward, plan
-from warpwright.ops.attention.backward import OWN
+from warpwright.ops.attention.backward import GREATEST_HEADS
 from warpwright.ops.attention.bound_call import BoundCall
 from warpwright.ops.hooks import replace_class
 from warpwright.ops.memo import MEMO
@@ -167,11 +167,11 @@ def _autograd(keys: DispatchKeySet, q: Tensor, k: Tensor, v: Tensor, *options: A
                     if at_once
                     else AttentionFunction.apply(_compute_below_autograd(keys), options, q, k, v)
                 )
-            known = ", ".join(OWN)
+            known = ", ".join(f"{target} up to {most}" for target, most in GREATEST_HEADS.items())
             raise UsageError(
-                f"attention: {name} requires gradients, for which there are kernels for {known} and up to a "
-                f"head dimension of 128, that of q and of v; expected {name}.detach(), or torch's own "
-                "scaled_dot_product_attention"
+                f"attention: {name} requires gradients, for which there are kernels if q and v have the same head "
+                f"dimension, on {known}; given {q.shape[-1]} and {v.shape[-1]}; expected {name}.detach(), or torch's "
+                "own scaled_dot_product_attention"
             )
     if at_once:
         return _compute(q, k, v, *options)

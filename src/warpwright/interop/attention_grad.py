@@ -1,7 +1,7 @@
 """Gradients of ``torch.ops.warpwright.attention``: the operator ``attention_backward``, and its autograd function.
 
 `warpwright.interop.attention` imports this module. The gradients have kernels for `TARGETS`, and for tensors on the CPU
-on the virtual ``h200``, up to a head dimension of 128; they are not differentiable themselves.
+on the virtual ``h200``, up to a head dimension of `GREATEST_HEADS`; they are not differentiable themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from warpwright.errors import UsageError
 from warpwright.interop.dispatch import KERNELS, function_mode_enabled, profiler_enabled
 from warpwright.ops.attention import varlen_backward
-from warpwright.ops.attention.backward import ANY_ORDER, GREATEST_HEAD, OWN, gradients
+from warpwright.ops.attention.backward import GREATEST_HEADS, ORDERED_HEADS, gradients
 from warpwright.ops.memo import MEMO
 
 __all__ = [
@@ -50,17 +50,17 @@ _differentiate = torch.ops.warpwright.attention_backward.default
 
 def has_gradient_kernel(q: Tensor) -> bool:
     """Returns whether the device of ``q`` has a kernel for the gradients of attention."""
-    return _target(q) in OWN and q.shape[-1] <= GREATEST_HEAD
+    return bool(q.shape[-1] <= GREATEST_HEADS.get(_target(q), 0))
 
 
 def has_packed_gradient_kernel(q: Tensor) -> bool:
     """Returns whether the device of ``q`` has a kernel for the gradients of packed sequences."""
-    return _target(q) in varlen_backward.TARGETS and q.shape[-1] <= GREATEST_HEAD
+    return _target(q) in varlen_backward.TARGETS and has_gradient_kernel(q)
 
 
 def has_deterministic_kernel(q: Tensor) -> bool:
-    """Returns whether the device of ``q`` has a gradient kernel that adds in a fixed order."""
-    return _target(q) not in ANY_ORDER
+    """Returns whether the device of ``q`` has a gradient kernel for its heads that adds in a fixed order."""
+    return bool(q.shape[-1] <= ORDERED_HEADS.get(_target(q), 0))
 
 
 def _target(q: Tensor) -> str:

@@ -20,11 +20,16 @@ from torch.autograd.function import once_differentiable
 from warpwright.arrays.libraries import LIBRARIES
 from warpwright.errors import UsageError
 from warpwright.interop.attention import new_results
-from warpwright.interop.attention_grad import has_gradient_kernel, is_deterministic, new_gradient
+from warpwright.interop.attention_grad import (
+    has_deterministic_kernel,
+    has_gradient_kernel,
+    is_deterministic,
+    new_gradient,
+)
 from warpwright.interop.dispatch import AFTER_AUTOGRAD, KERNELS
 from warpwright.kernels.attention.mods import Function
 from warpwright.ops.attention import forward
-from warpwright.ops.attention.backward import gradients
+from warpwright.ops.attention.backward import GREATEST_HEADS, gradients
 from warpwright.ops.attention.mods import Arrays
 
 __all__ = ["AttentionMods", "attention_modified"]
@@ -170,7 +175,9 @@ def _backward(
 ) -> list[Tensor]:
     every = *options, *DEFAULTS[len(options) :]
     keywords = _keywords(q, captured, sinks, *every[:-1])
-    keywords["deterministic"] = is_deterministic(every[-1], keywords["mask_mod"] is None)
+    keywords["deterministic"] = is_deterministic(
+        every[-1], keywords["mask_mod"] is None and has_deterministic_kernel(q)
+    )
     return list(gradients(q, k, v, o, lse, do, dlse=dlse, **keywords))
 
 
@@ -253,8 +260,9 @@ def _requires_gradients(q: Tensor, k: Tensor, v: Tensor, captured: list[Tensor],
     found = [name for name, x in (("q", q), ("k", k), ("v", v), ("sinks", sinks)) if x is not None and x.requires_grad]
     if found and not has_gradient_kernel(q):
         raise UsageError(
-            f"attention: {found[0]} requires gradients, for which there are kernels up to a head dimension of 128; "
-            "expected torch.no_grad() around the call, or another implementation of attention"
+            f"attention: {found[0]} requires gradients, for which there are kernels up to a head dimension of "
+            f"{GREATEST_HEADS['sm_90a']}; expected torch.no_grad() around the call, or another implementation of "
+            "attention"
         )
     return bool(found)
 

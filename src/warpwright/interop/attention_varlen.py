@@ -16,7 +16,7 @@ from torch._C import DispatchKeySet
 from torch.autograd.function import once_differentiable
 
 from warpwright.errors import UsageError
-from warpwright.interop.attention_grad import has_packed_gradient_kernel, is_deterministic
+from warpwright.interop.attention_grad import has_deterministic_kernel, has_packed_gradient_kernel, is_deterministic
 from warpwright.interop.dispatch import (
     AFTER_AUTOGRAD,
     KERNELS,
@@ -26,6 +26,7 @@ from warpwright.interop.dispatch import (
     profiler_enabled,
 )
 from warpwright.ops.attention import plan, varlen
+from warpwright.ops.attention.backward import GREATEST_HEADS
 from warpwright.ops.attention.varlen_backward import gradients_varlen
 from warpwright.ops.hooks import replace_class
 from warpwright.ops.memo import MEMO
@@ -131,7 +132,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     options: dict[str, Any] = {"causal": causal, "scale": scale}
     options |= {"window": None if left is None and right is None else (left, right)}
-    options |= {"deterministic": is_deterministic(deterministic, has_kernel=True)}
+    options |= {"deterministic": is_deterministic(deterministic, has_deterministic_kernel(q))}
     return gradients_varlen(q, k, v, o, lse, do, cu_seqlens_q, cu_seqlens_k, dlse=dlse, **options)
 
 
@@ -182,7 +183,8 @@ def _autograd(
                 return recorded
             raise UsageError(
                 f"attention: {name} requires gradients, for which packed sequences have kernels for sm_90a and up to a "
-                f"head dimension of 128; expected {name}.detach(), or torch.ops.warpwright.attention for each sequence"
+                f"head dimension of {GREATEST_HEADS['sm_90a']}; expected {name}.detach(), or "
+                "torch.ops.warpwright.attention for each sequence"
             )
     if autograd_calls_kernel(keys.raw_repr()):
         return _compute(q, k, v, cu_q, cu_k, *options)

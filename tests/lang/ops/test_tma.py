@@ -103,6 +103,15 @@ def test_bulk_copies_of_one_dimension() -> None:
     ]
 
 
+def test_a_bulk_copy_to_another_cta() -> None:
+    def body(a, x, n):
+        line, bar = smem.array(bf16, 512), mbarrier()
+        tma.copy(cluster.map(line.address, n), line.address, 1024, bar.at(n))
+
+    lines = emit(body, arch="sm_90a", cluster=2)
+    assert opcodes(copies(lines)) == ["cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"]
+
+
 def test_the_trace_records_the_maps_that_the_host_encodes() -> None:
     @kernel("sm_100a")
     def moves(a: tma.Map[bf16], b: tma.Map[Scalar], unused: tma.Map[bf16]) -> None:
@@ -184,7 +193,7 @@ def tile(dtype=bf16, shape=(128, 64), swizzle=128):
         (
             lambda a, b: tma.copy(a.address, b.address, 16),
             "given tma.copy to u64 from u64 without a barrier; expected shared (u32) from global (u64) with a barrier, "
-            "or global from shared without one",
+            "global from shared without one, or another CTA's shared memory with that CTA's barrier",
         ),
         (
             lambda a, b: tma.copy(a.address, b.address, 24),

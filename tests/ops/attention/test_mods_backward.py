@@ -133,7 +133,13 @@ def run(problem: Problem, name: str, case: Any, launch: Any = ww.launch) -> None
 
 @sampled(
     ("name", "head_dim"),
-    [*((name, 64) for name in (*CASES, *EXTRA)), ("all of them", 128), ("soft cap", 128)],
+    [
+        *((name, 64) for name in (*CASES, *EXTRA)),
+        ("all of them", 128),
+        ("soft cap", 128),
+        ("all of them", 256),
+        ("curved", 192),
+    ],
     keep=[("all of them", 64)],
 )
 def test_numbers(name: str, head_dim: int) -> None:
@@ -173,14 +179,15 @@ def check(kernel: Any, grid: Any, args: Any, device: Any) -> None:
     assert verdict.kind == "clean", verdict
 
 
-def test_the_verdict_is_clean() -> None:
+@sampled("head_dim", [64, 256], keep=[64])
+def test_the_verdict_is_clean(head_dim: int) -> None:
     """A mask of all kinds of blocks, a function of the score, a cap and sinks together."""
 
     def seen(batch: Any, head: Any, q: Any, k: Any) -> Any:
         return (k < 128) | ((k < 256) & (q < 128) & ((k + q) & 1 == 0))
 
     options, score, _ = CASES["all of them"]
-    problem = replace(PROBLEM, q_len=140, kv_len=300)
+    problem = replace(PROBLEM, q_len=140, kv_len=300, head_dim=head_dim)
     with resident(1):
         run(problem, "all of them", (options | {"mask_mod": seen}, score, seen), check)
 

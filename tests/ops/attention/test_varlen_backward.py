@@ -65,6 +65,8 @@ LENGTHS = [1, 70, 0, 33, 140], [5, 150, 20, 0, 129]
         (Problem(1, 8, 4, ANY, ANY, 64, causal=True), check),
         (Problem(1, 2, 2, ANY, ANY, 64, window=(30, 9), dtype=np.float16), ww.launch),
         (Problem(1, 2, 1, ANY, ANY, 104, scale=0.2), ww.launch),
+        (Problem(1, 4, 2, ANY, ANY, 256, causal=True), check),
+        (Problem(1, 2, 2, ANY, ANY, 192, window=(30, 9), dtype=np.float16), ww.launch),
     ],
     every=3,
 )

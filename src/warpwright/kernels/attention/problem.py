@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,6 +26,7 @@ __all__ = [
     "LatentProblem",
     "Problem",
     "Window",
+    "width_of_gradients",
 ]
 
 Window = tuple[int | None, int | None]
@@ -137,6 +139,21 @@ class LatentProblem(Problem):
     latent rows of 576 columns, which are the keys; their first 512 columns are the values."""
 
     widest: ClassVar[int] = LATENT_DIM
+
+
+def width_of_gradients(problem: Problem, widths: Iterable[int]) -> int:
+    """Returns the least of the ascending ``widths`` of tiles that has all columns of a head.
+
+    Raises UsageError if a head has more columns than any tile.
+    """
+    sizes = tuple(widths)
+    found = next((size for size in sizes if size >= problem.head_dim), None)
+    if found is None:
+        raise UsageError(
+            f"attention: given gradients of head dimension {problem.head_dim}; expected at most {sizes[-1]}: "
+            "torch's own scaled_dot_product_attention has the others"
+        )
+    return found
 
 
 def _check_extents(problem: Problem) -> None:

@@ -161,7 +161,8 @@ def copy(destination: Expr, source: Expr, nbytes: Value, barrier: Barrier | None
     """Start the copy of ``nbytes`` contiguous bytes; addresses and size are multiples of 16.
 
     From global (u64) to shared memory (u32) ``barrier`` counts the bytes; the other way the copy joins a bulk group.
-    Raises KernelError for other pairs of addresses.
+    From shared memory to that of another CTA of the cluster (both u32, the destination by ``cluster.map``) the barrier
+    is one of that CTA's. Raises KernelError for other pairs of addresses.
 
     Issued by one thread.
     Completes by the mbarrier, or by the bulk group that this thread commits.
@@ -176,11 +177,14 @@ def copy(destination: Expr, source: Expr, nbytes: Value, barrier: Barrier | None
         current().emit(opcode, addr(destination), addr(source), size, _barrier_operand(barrier))
     elif (destination.type, source.type) == (u64, u32) and barrier is None:
         current().emit("cp.async.bulk.global.shared::cta.bulk_group", addr(destination), addr(source), size)
+    elif (destination.type, source.type) == (u32, u32) and isinstance(barrier, RemoteBarrier):
+        opcode = "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
+        current().emit(opcode, addr(destination), addr(source), size, barrier.operand)
     else:
         raise misuse(
             f"given tma.copy to {destination.type.name} from {source.type.name} "
             f"{'with' if barrier is not None else 'without'} a barrier; expected shared (u32) from global (u64) with a "
-            "barrier, or global from shared without one"
+            "barrier, global from shared without one, or another CTA's shared memory with that CTA's barrier"
         )
 
 

@@ -16,7 +16,6 @@ from warpwright.kernels.attention.problem import Problem, Window
 from warpwright.kernels.attention.sm90 import backward as sm90
 from warpwright.kernels.attention.sm90 import backward_plan as sm90_plan
 from warpwright.kernels.attention.sm90 import block_lists
-from warpwright.kernels.attention.sm90.backward_plan import GREATEST_HEAD
 from warpwright.kernels.attention.sm100 import backward as sm100
 from warpwright.kernels.attention.sm100 import backward_plan as sm100_plan
 from warpwright.kernels.attention.sm120 import backward as sm120
@@ -29,7 +28,7 @@ from warpwright.ops.attention.bound_call import bind_gradients
 from warpwright.ops.memo import MEMO
 from warpwright.targets import kernels_of
 
-__all__ = ["ANY_ORDER", "GREATEST_HEAD", "OWN", "choose", "describe", "gradients", "launch_of"]
+__all__ = ["GREATEST_HEADS", "ORDERED_HEADS", "OWN", "choose", "describe", "gradients", "launch_of"]
 
 HALVES, STATS = ("q", "k", "v", "o", "do"), ("lse", "dlse")
 RESULTS = ("dq", "dk", "dv")
@@ -42,8 +41,18 @@ OWN: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "sm_100a": (sm100_plan.plan, sm100.kernels_of),
     "sm_120a": (sm120_plan.plan, sm120.kernels_of),
 }
-DEPENDENT = (("sm_90a", "gradients"), ("sm_90a", "convert"))  # they wait for the launch before themselves
-ANY_ORDER = ("sm_100a",)  # targets whose only kernels add parts of dQ in any order
+GREATEST_HEADS = {
+    "sm_90a": sm90_plan.GREATEST_HEAD,
+    "sm_100a": sm100_plan.GREATEST_HEAD,
+    "sm_120a": sm120_plan.GREATEST_HEAD,
+}
+DEPENDENT = (
+    ("sm_90a", "gradients"),
+    ("sm_90a", "gradients_wide"),
+    ("sm_90a", "convert"),
+)  # they wait for the launch before themselves
+# Columns of the widest heads for which parts of dQ may be added in a fixed order.
+ORDERED_HEADS = {"sm_90a": sm90_plan.WIDE, "sm_100a": 0, "sm_120a": sm120_plan.GREATEST_HEAD}
 
 
 def gradients(
@@ -82,8 +91,9 @@ def gradients(
     by its score is that of its instructions; arrays that it captures get no gradient. With ``sinks`` a fourth result is
     their gradient, float32 (heads,).
 
-    Raises UsageError for a head dimension above 128, a GPU without a kernel for this, arrays that do not fit together,
-    and ``deterministic`` on sm_100a or with ``mask_mod``.
+    Raises UsageError for a head dimension above 256, or above 128 on a GPU that is no Hopper, a GPU without a kernel
+    for this, arrays that do not fit together, and ``deterministic`` on sm_100a, with ``mask_mod``, or for a head
+    dimension above 128.
     """
     scale, window = arrays.plain_options(scale, window)
     given = (q, k, v, o, do, lse) if dlse is None else (q, k, v, o, do, lse, dlse)
@@ -157,10 +167,10 @@ def describe(
 def _order(target: Device, problem: Problem, mods: Mods) -> Any:
     """Returns the configuration whose gradients have the same bits in every run, None if every one is so."""
     arch = kernels_of(target.spec.arch)
-    if arch in ANY_ORDER:
+    if not ORDERED_HEADS[arch]:
         raise UsageError(
             f"attention: given deterministic=True on {target.name}, whose kernel sums the gradient by q in any order; "
-            f"expected deterministic=False, or a GPU of {', '.join(each for each in OWN if each not in ANY_ORDER)}"
+            f"expected deterministic=False, or a GPU of {', '.join(each for each in OWN if ORDERED_HEADS[each])}"
         )
     if mods.mask is not None:
         raise UsageError(

@@ -55,7 +55,7 @@ def gradients_varlen(
     ``do``, of the shape and dtype of o, is the gradient by o; ``dlse``, (heads, total_q) of float32, that by lse. Rows
     of no sequence are left unwritten. All else is as for `warpwright.ops.attention.backward.gradients`.
 
-    Raises UsageError for a head dimension above 128, a GPU that is no Hopper, and arrays that do not fit together.
+    Raises UsageError for a head dimension above 256, a GPU that is no Hopper, and arrays that do not fit together.
     """
     scale, window = arrays.plain_options(scale, window)
     inputs = q, k, v, o, do, lse, cu_seqlens_q, cu_seqlens_k

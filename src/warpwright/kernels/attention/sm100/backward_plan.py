@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from warpwright.kernels.attention.problem import Problem
+from warpwright.kernels.attention.problem import Problem, width_of_gradients
 from warpwright.kernels.attention.sm90 import backward_plan as sm90
 from warpwright.kernels.attention.sm90.backward_plan import ROW, BackwardPlan
 from warpwright.kernels.attention.sm90.plan import WARPGROUP
 from warpwright.kernels.attention.sm100.plan import KEYS, ROWS
 
-__all__ = ["CONFIGS", "BackwardConfig", "plan"]
+__all__ = ["CONFIGS", "GREATEST_HEAD", "BackwardConfig", "plan"]
 
 CONTROL_BYTES = 3072  # barriers and row statistics
 STAGES = 2  # of Q and dO
@@ -51,9 +51,11 @@ class BackwardConfig:
         return CONTROL_BYTES + 2 * self.head_dim * (2 * KEYS + 2 * STAGES * ROWS) + 2 * KEYS * ROWS
 
 
+HEAD_DIMS = (64, 128)
+GREATEST_HEAD = HEAD_DIMS[-1]
 CONFIGS = {  # by head dimension and whether there is a right bound
     (head_dim, bound): BackwardConfig(head_dim, rotated=not bound, together=8 if bound else 1)
-    for head_dim in (64, 128)
+    for head_dim in HEAD_DIMS
     for bound in (False, True)
 }
 
@@ -63,7 +65,7 @@ def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardP
 
     Raises UsageError for a head dimension above 128.
     """
-    found = config or CONFIGS[sm90.tile_width(problem), problem.right is not None]
+    found = config or CONFIGS[width_of_gradients(problem, HEAD_DIMS), problem.right is not None]
     launches = sm90.launches_of(problem, found)
     (blocks, kv_heads, batch), by_query = launches.grids[1], launches.grids[0]
     scalars = launches.scalars | {"blocks": blocks, "kv_heads": kv_heads}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpwright.errors import UsageError
-from warpwright.kernels.attention.problem import Problem
+from warpwright.kernels.attention.problem import Problem, width_of_gradients
 from warpwright.kernels.attention.sm120.plan import LANES, bounds_of, check_grid
 
-__all__ = ["CONFIGS", "BackwardConfig", "BackwardPlan", "plan"]
+__all__ = ["CONFIGS", "GREATEST_HEAD", "BackwardConfig", "BackwardPlan", "plan"]
 
 STRIP = 16  # rows of a warp
 CONTROL_BYTES = 1024
@@ -66,13 +65,7 @@ def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardP
     Raises UsageError for a head dimension above 128, and for more heads or batches than a grid holds.
     """
     check_grid(problem)
-    head_dim = next((size for size in CONFIGS if size >= problem.head_dim), None)
-    if head_dim is None:
-        raise UsageError(
-            f"attention: given gradients of head dimension {problem.head_dim}; expected at most {GREATEST_HEAD}: "
-            "torch's own scaled_dot_product_attention has the others"
-        )
-    found = config or CONFIGS[head_dim]
+    found = config or CONFIGS[width_of_gradients(problem, CONFIGS)]
     queries, keys = found.by_query[0], found.by_key[0]
     tiles = -(-problem.q_len // queries)
     stats, (left, right) = (problem.batch * problem.heads, tiles * queries), bounds_of(problem)

@@ -30,8 +30,10 @@ from warpwright.kernels.attention.sm90.backward_steps import (
     load_panels,
     load_rows_when_empty,
     multiply_elements,
+    store_and_commit,
 )
 from warpwright.kernels.attention.sm90.backward_turns import BlockOfGrid, BlockOfKeys, DescendingTiles, Turns
+from warpwright.kernels.attention.sm90.backward_wide import gradients_wide
 from warpwright.kernels.attention.sm90.block_lists import BlockLists
 from warpwright.kernels.attention.sm90.plan import WARPGROUP
 from warpwright.kernels.attention.sm90.steps import LOG2E, init_barriers
@@ -291,9 +293,10 @@ def gradients(
             consumer.step(number, True)
         consumer.step(steps - 1, False)
         # dV leaves through the tile of V, and dK through that of K when neither consumer reads K any more.
-        consumer.store_and_commit(memory.v, consumer.dv, dv, extent.keys_at(block.head, key), None)
+        of_warp = consumer.number, consumer.one
+        store_and_commit(memory.v, consumer.dv, dv, extent.keys_at(block.head, key), None, *of_warp)
         bar.sync(*CONSUMER_BARRIER)
-        consumer.store_and_commit(memory.k, consumer.dk, dk, extent.keys_at(block.head, key), scale)
+        store_and_commit(memory.k, consumer.dk, dk, extent.keys_at(block.head, key), scale, *of_warp)
         with If(consumer.one):
             tma.wait_group(0, read=True)
 
@@ -346,10 +349,14 @@ def kernels_of(
     config: BackwardConfig, bounds: tuple[bool, bool], mods: Mods = NO_MODS, packed: bool = False
 ) -> tuple[Kernel, Kernel, Kernel]:
     """Returns `prepare`, `gradients` and `convert`; configure ``dtype`` on them."""
-    first = prepare.configure(config=config, ahead=True).with_params(**AHEAD)
-    wide = gradients.configure(config=config, bounds=bounds, mods=mods, packed=packed, threads=config.threads)
-    last, ordered = convert.configure(config=config), ORDERED if config.ordered else {}
+    first = prepare.configure(config=config) if config.wide else prepare.configure(config=config, ahead=True)
+    first = first if config.wide else first.with_params(**AHEAD)
+    middle = (gradients_wide if config.wide else gradients).configure(
+        config=config, bounds=bounds, mods=mods, packed=packed, threads=config.threads
+    )
+    last = convert.configure(config=config, threads=config.convert_threads)
+    ordered = ORDERED if config.ordered else {}
     if packed:
-        both = first.with_params(**PACKED), wide.with_params(**ordered, **PACKED)
+        both = first.with_params(**PACKED), middle.with_params(**ordered, **PACKED)
         return *both, last.with_params(q_len=u32, **PACKED)
-    return first, wide.with_params(**ordered, **(LISTS if mods.mask else {}), **mods.params), last
+    return first, middle.with_params(**ordered, **(LISTS if mods.mask else {}), **mods.params), last

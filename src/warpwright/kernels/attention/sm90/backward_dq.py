@@ -156,11 +156,12 @@ def convert(
     *packed: Any,
     config: BackwardConfig = CONFIGS[128, True],
     dtype: type[Scalar] = bf16,
+    threads: int = 256,
 ) -> None:
     """A tile of queries of dQ: fragments, scaled, rounded and transposed, of head ``first`` + ctaid.z of K."""
     q_len, *starts = packed or (0,)
     queries, head_dim = config.tile[0], config.head_dim
-    out, count = smem.tile(dtype, (queries, head_dim), swizzle=128), queries * head_dim // ROW
+    out, count = smem.tile(dtype, (queries, head_dim), swizzle=128), queries * head_dim // threads
     own, of_keys = warp.id // WARPS, first + ctaid.z
     at_head = of_keys // kv_heads, of_keys % kv_heads * nctaid.y + ctaid.y
     *before, row = TileOfQueries.at(ctaid.x, at_head, kv_heads * nctaid.y, q_len, queries, starts).place

@@ -55,8 +55,8 @@ class TileOfQueries:
 
 @dataclass(frozen=True)
 class Extent:
-    """The queries and keys of a CTA for a block of keys from row ``key`` on. Query i sees the keys from ``begin`` + i
-    up to ``end`` + i; ``first_tile`` is the number of the first tile of queries among those of a head.
+    """The queries and keys of a CTA or a cluster for a block of keys from row ``key`` on. Query i sees the keys from
+    ``begin`` + i up to ``end`` + i; ``first_tile`` is the number of the first tile of queries among those of a head.
 
     ``stops`` are the ends of the queries and of the keys of a packed sequence, None for a dense batch.
     """

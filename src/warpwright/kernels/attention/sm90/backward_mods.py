@@ -8,7 +8,7 @@ from typing import Any
 
 from warpwright.kernels.attention.mods import Mods, Place
 from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
-from warpwright.kernels.attention.sm90.backward_steps import BackwardConsumer, Memory, QueryMask
+from warpwright.kernels.attention.sm90.backward_steps import BackwardConsumer, BackwardScores, Memory, QueryMask
 from warpwright.kernels.attention.sm90.block_lists import CUT, HEAD_WORDS, BlockLists
 from warpwright.kernels.attention.sm90.steps import LOG2E
 from warpwright.kernels.tiles import WARP_ROWS
@@ -16,7 +16,7 @@ from warpwright.lang import Expr, If, ex2, fma, ld, loop, min, s32, select, u32,
 from warpwright.lang.derivative import times
 from warpwright.lang.smem import Tile
 
-__all__ = ["ListedTiles", "ModifiedBackwardConsumer"]
+__all__ = ["ListedTiles", "ModifiedBackwardConsumer", "ModifiedScores", "scale_of_scores"]
 
 
 @dataclass(frozen=True)
@@ -57,33 +57,20 @@ class ListedTiles:
         self.word.set(self.word + 1)
 
 
-class ModifiedBackwardConsumer(BackwardConsumer):
-    """A consumer warpgroup that applies `Mods` to its scores.
+class ModifiedScores(BackwardScores):
+    """Scores of a consumer warpgroup to which `Mods` are applied; a subclass sets ``mods`` and the captured ``arrays``.
 
-    `compute_ds` changes the scores, a few columns at a time, because there are no registers for the derivatives of all
-    scores beside S and dP.
+    `change_scores` changes the scores a few at a time, because there are no registers for the derivatives of all.
     """
 
-    def __init__(
-        self,
-        memory: Memory,
-        mask: QueryMask,
-        place: tuple[Any, Any],
-        scale: Expr,
-        config: BackwardConfig,
-        mods: Mods,
-        arrays: Sequence[Any],
-    ) -> None:
-        factor = scale if mods.changes_scores else scale * LOG2E
-        self.batch, key = place
-        super().__init__(memory, mask, key, factor, config)
-        self.mods, self.arrays = mods, arrays
-        self.changed: Iterator[tuple[Any, Any]] = iter(())
-        self.slopes: list[Any] = []
+    batch: Any
+    mods: Mods
+    arrays: Sequence[Any]
+    changed: Iterator[tuple[Any, Any]] = iter(())
 
     def compute_weights(self, stage: Any) -> None:
         """Set hidden scores to -inf; replace the scores by the weights if no function changes them."""
-        _, head, decided, _ = ld(self.memory.items.at(stage, 0), vec=4)
+        _, head, decided, _ = ld(self.inputs.items.at(stage, 0), vec=4)
         key = self.key + self.number * WARP_ROWS + warp.lane // 4
         place = Place(self.mods, self.arrays, self.batch.to(s32), head.to(s32))
         self.apply_mask()
@@ -109,6 +96,41 @@ class ModifiedBackwardConsumer(BackwardConsumer):
             weight = select(hidden, 0.0, ex2(fma(score, LOG2E, shift)))
             yield weight, select(hidden, 0.0, slope) if isinstance(slope, Expr) else slope
 
+    def indices(self, row: Any, key: Any) -> Iterator[tuple[Any, Any]]:
+        """Yields the query and the key (s32) of each score of this thread; no index is beyond the last one, because
+        the functions load from arrays by them."""
+        for v in range(len(self.scores.regs)):
+            if not self.mods.indexed:
+                yield None, None
+                continue
+            query = row + warp.lane % 4 * 2 + (8 * (v >> 2) + (v & 1))
+            of_key = min(key + 8 * (v >> 1 & 1), self.mask.kv_len - 1)
+            yield min(query, self.mask.q_len - 1).to(s32), of_key.to(s32)
+
+
+def scale_of_scores(mods: Mods, scale: Expr) -> Expr:
+    """Returns the factor of scores that `ModifiedScores` takes: exponentials of unchanged scores are in base 2."""
+    return scale if mods.changes_scores else scale * LOG2E
+
+
+class ModifiedBackwardConsumer(ModifiedScores, BackwardConsumer):
+    """A consumer warpgroup whose `compute_ds` changes the scores, beside S and dP in registers."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        mask: QueryMask,
+        place: tuple[Any, Any],
+        scale: Expr,
+        config: BackwardConfig,
+        mods: Mods,
+        arrays: Sequence[Any],
+    ) -> None:
+        self.batch, key = place
+        super().__init__(memory, mask, key, scale_of_scores(mods, scale), config)
+        self.mods, self.arrays = mods, arrays
+        self.slopes: list[Any] = []
+
     def compute_ds(self, columns: slice, means: Iterator[Any], ds: Tile) -> None:
         """Change the scores of some columns to weights, then compute dSᵀ of them."""
         self.slopes, some = [], self.scores.regs[columns.start // 2 : columns.stop // 2]
@@ -121,14 +143,3 @@ class ModifiedBackwardConsumer(BackwardConsumer):
         """Returns dSᵀ of ``some`` elements, times the derivatives of the changed scores."""
         found = super().score_gradients(some, mean_of_column)
         return [times(each, slope) for each, slope in zip(found, self.slopes, strict=True)] if self.slopes else found
-
-    def indices(self, row: Any, key: Any) -> Iterator[tuple[Any, Any]]:
-        """Yields the query and the key (s32) of each score of this thread; no index is beyond the last one, because
-        the functions load from arrays by them."""
-        for v in range(len(self.scores.regs)):
-            if not self.mods.indexed:
-                yield None, None
-                continue
-            query = row + warp.lane % 4 * 2 + (8 * (v >> 2) + (v & 1))
-            of_key = min(key + 8 * (v >> 1 & 1), self.mask.kv_len - 1)
-            yield min(query, self.mask.q_len - 1).to(s32), of_key.to(s32)

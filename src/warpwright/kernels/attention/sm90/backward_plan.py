@@ -7,23 +7,25 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from warpwright.errors import UsageError
-from warpwright.kernels.attention.problem import Problem
+from warpwright.kernels.attention.problem import Problem, width_of_gradients
 from warpwright.kernels.attention.sm90.plan import WARPGROUP
 
 __all__ = [
     "CONFIGS",
     "GREATEST_HEAD",
+    "HEAD_DIMS",
     "ROW",
+    "WIDE",
     "BackwardConfig",
     "BackwardPlan",
     "in_order",
     "launches_of",
     "plan",
     "plan_varlen",
-    "tile_width",
 ]
 
 CONTROL_BYTES = 1024
+WIDE = 128  # columns of the widest head whose dK and dV of 64 keys fit into the registers of one warpgroup
 ROW = 256  # floats of a row of the sums of dQ, the largest extent of a tensor map's box
 HANDOVER = 1.5  # times of a tile from the adds of one CTA to a tile to those of the next, at most
 Dim3 = tuple[int, int, int]
@@ -31,14 +33,17 @@ Dim3 = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class BackwardConfig:
-    """One configuration of the kernels of `warpwright.kernels.attention.sm90.backward`.
+    """One configuration of the kernels of `warpwright.kernels.attention.sm90.backward` or, for head dimensions above
+    128, of `warpwright.kernels.attention.sm90.backward_wide`.
 
-    ``tile`` is (queries of a step, keys of a CTA); each 64 keys have a consumer warpgroup. Q, dO and dS have two
-    stages. With ``early`` S and dP of the next tile are issued when dQ of this tile has left for the sums; without it
-    at the start of the next step, and then dV of half a tile is issued when its half of dS is there, and dK when dQ is
-    there. With ``rotated`` the CTAs of a head begin at different queries, so that fewer CTAs add to one address at a
-    time. With ``ordered`` they add to an address in the order of their keys (`sm90.backward_turns`): the gradients have
-    the same bits in every run. ``resident`` CTAs run at a time: an H100 or H200 has so many SMs.
+    ``tile`` is (queries of a step, keys of a CTA, or of a cluster for wide heads); each 64 keys have a consumer
+    warpgroup, or a CTA of the cluster. Q has two stages, dO ``do_stages``, dS two but for wide heads. With ``early`` S
+    and dP of the next tile are issued when dQ of this tile has left for the sums; without it at the start of the next
+    step, and then dV of half a tile is issued when its half of dS is there, and dK when dQ is there. Wide heads have
+    one order. With ``rotated`` the CTAs of a head begin at different queries, so that fewer CTAs add to one address at
+    a time. With ``ordered`` they add to an address in the order of their keys (`sm90.backward_turns`): the gradients
+    have the same bits in every run; wide heads have no such order. ``resident`` CTAs run at a time: an H100 or H200 has
+    so many SMs.
     """
 
     head_dim: int = 128
@@ -47,11 +52,27 @@ class BackwardConfig:
     rotated: bool = False
     ordered: bool = False
     resident: int = 132
+    do_stages: int = 2
+
+    @property
+    def wide(self) -> bool:
+        """Whether the gradients are those of `sm90.backward_wide`."""
+        return self.head_dim > WIDE
+
+    @property
+    def cluster(self) -> int:
+        """CTAs that share the keys of a tile."""
+        return self.tile[1] // 64 if self.wide else 1
 
     @property
     def threads(self) -> int:
         """Threads of a CTA of `gradients`: two consumer warpgroups, and one that loads and stores."""
-        return WARPGROUP * (1 + self.tile[1] // 64)
+        return 3 * WARPGROUP
+
+    @property
+    def convert_threads(self) -> int:
+        """Threads of a CTA of `convert`: a warpgroup for each part of dQ that a consumer stores at a time."""
+        return WARPGROUP * (self.head_dim // 64 if self.wide else 2)
 
     @property
     def sum_rows(self) -> int:
@@ -61,9 +82,11 @@ class BackwardConfig:
     @property
     def smem_bytes(self) -> int:
         """Dynamic shared memory of a CTA of `gradients`, bytes, at most: K, V, Q, dO, dS, sums of dQ, and what the
-        warps that convert sums have."""
-        queries, keys = self.tile
-        halves = 2 * keys * self.head_dim + 4 * queries * self.head_dim + 2 * queries * keys
+        warps that convert sums have; or P for wide heads."""
+        queries, keys = self.tile[0], self.tile[1] // self.cluster
+        halves = 2 * keys * self.head_dim + (2 + self.do_stages) * queries * self.head_dim + 2 * queries * keys
+        if self.wide:
+            return CONTROL_BYTES + 2 * (halves + keys * 128) + 8 * queries * 64 + 16 * queries
         return CONTROL_BYTES + 2 * halves + 8 * queries * self.head_dim + 16 * queries
 
 
@@ -72,8 +95,12 @@ CONFIGS = {  # by head dimension and whether there is a right bound
     (64, True): BackwardConfig(64, (128, 128), early=True),
     (128, False): BackwardConfig(128, (64, 128), rotated=True),
     (128, True): BackwardConfig(128, (64, 128)),
+    (192, False): BackwardConfig(192, (64, 128), rotated=True),
+    (192, True): BackwardConfig(192, (64, 128)),
+    (256, False): BackwardConfig(256, (64, 128), rotated=True, do_stages=1),
+    (256, True): BackwardConfig(256, (64, 128), do_stages=1),
 }
-HEAD_DIMS = (64, 128)
+HEAD_DIMS = (64, 128, 192, 256)
 GREATEST_HEAD = HEAD_DIMS[-1]
 
 
@@ -109,16 +136,18 @@ class BackwardPlan(Generic[C]):
 
 
 def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardPlan[BackwardConfig]:
-    """Returns the launches for ``problem``, by ``config`` or else by the fastest one.
-
-    Raises UsageError for a head dimension above 128.
-    """
+    """Returns the launches for ``problem``, by ``config`` or else by the fastest one."""
     found = launches_of(problem, config or _choose(problem))
-    return convert_ahead(found, problem.batch * problem.kv_heads, problem)
+    return with_sums(found, problem.batch * problem.kv_heads, problem)
 
 
 def in_order(problem: Problem) -> BackwardConfig:
     """Returns the fastest ordered configuration. Raises UsageError for a head dimension above 128."""
+    if problem.head_dim > WIDE:
+        raise UsageError(
+            f"attention: given deterministic=True and head dimension {problem.head_dim}, whose kernel sums the "
+            f"gradient by q in any order; expected deterministic=False, or a head dimension of at most {WIDE}"
+        )
     return replace(_choose(problem), rotated=False, ordered=True)
 
 
@@ -142,6 +171,19 @@ def launches_of(problem: Problem, config: C) -> BackwardPlan[C]:
             "scale": problem.factor,
         },
     )
+
+
+def with_sums(found: BackwardPlan[BackwardConfig], heads: int, problem: Problem) -> BackwardPlan[BackwardConfig]:
+    """Returns the launches with sums of dQ of ``heads`` heads of K: those of wide heads are all converted at the end,
+    because the CTAs have no shared memory to convert them."""
+    if not found.config.wide:
+        return convert_ahead(found, heads, problem)
+    tiles = found.grids[0][0]
+    scratch = found.scratch | {"sums": (heads * problem.group * tiles * found.config.sum_rows, ROW)}
+    scalars = found.scalars | {"first": 0, "slots": heads, "kv_heads": problem.kv_heads}
+    by_query, (blocks, kv_heads, batch), _ = found.grids
+    by_key = blocks * found.config.cluster, kv_heads, batch
+    return replace(found, scratch=scratch, grids=(by_query, by_key, (tiles, problem.group, heads)), scalars=scalars)
 
 
 def convert_ahead(found: BackwardPlan[BackwardConfig], heads: int, problem: Problem) -> BackwardPlan[BackwardConfig]:
@@ -192,7 +234,7 @@ def plan_varlen(
     """Returns the launches for ``problem.batch`` packed sequences of ``total_q`` queries and ``total_k`` keys in all.
 
     Maps are ragged, of arrays (heads, rows, head_dim). There are more tiles and blocks than the sequences have; each of
-    the former has its part of the ``scratch`` arrays. Raises UsageError for a head dimension above 128.
+    the former has its part of the ``scratch`` arrays.
     """
     found = config or _choose(problem)
     queries, keys = found.tile
@@ -214,20 +256,9 @@ def plan_varlen(
             "sequences": problem.batch,
         },
     )
-    return convert_ahead(launches, problem.kv_heads, problem)
+    return with_sums(launches, problem.kv_heads, problem)
 
 
 def _choose(problem: Problem) -> BackwardConfig:
-    """Returns the fastest configuration. Raises UsageError for a head dimension above 128."""
-    return CONFIGS[tile_width(problem), problem.right is not None]
-
-
-def tile_width(problem: Problem) -> int:
-    """Returns the columns of tiles, 64 or 128. Raises UsageError for a head dimension above 128."""
-    head_dim = next((size for size in HEAD_DIMS if size >= problem.head_dim), None)
-    if head_dim is None:
-        raise UsageError(
-            f"attention: given gradients of head dimension {problem.head_dim}; expected at most {GREATEST_HEAD}: "
-            "torch's own scaled_dot_product_attention has the others"
-        )
-    return head_dim
+    """Returns the fastest configuration."""
+    return CONFIGS[width_of_gradients(problem, HEAD_DIMS), problem.right is not None]

@@ -27,6 +27,7 @@ from warpwright.lang import (
     fence,
     fma,
     ld,
+    loop,
     max,
     mbarrier,
     min,
@@ -51,16 +52,24 @@ from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
 __all__ = [
+    "CONSUMERS",
     "CONSUMER_BARRIER",
+    "FOUR",
     "BackwardConsumer",
+    "BackwardScores",
+    "Inputs",
     "Memory",
     "QueryMask",
     "QueryTiles",
     "load_panels",
     "load_rows_when_empty",
     "multiply_elements",
+    "of_columns",
     "pack_pairs",
+    "set_registers",
     "slot_at",
+    "store_and_commit",
+    "store_sums",
     "store_transposed",
 ]
 
@@ -161,8 +170,8 @@ def clamp(query: Any, q_len: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Memory:
-    """Shared memory of a CTA: K and V with their barrier, rings of Q and dO, two tiles of dS, and a ring of dQ parts.
+class Inputs:
+    """Inputs in the shared memory of a CTA: K and V with their barrier, and rings of Q and dO.
 
     ``stats`` are the shifts of the queries in the stages of Q, and the means of the queries in the stages of dO. The
     stages of Q have ``items`` too: the first query of the tile, its head, and whether a mask function cuts it.
@@ -174,9 +183,15 @@ class Memory:
     q: Ring
     do: Ring
     stats: tuple[Tile, Tile]
+    items: Tile
+
+
+@dataclass(frozen=True)
+class Memory(Inputs):
+    """Shared memory of a CTA: the inputs, two tiles of dS, and a ring of dQ parts."""
+
     ds: Tile
     sums: Ring
-    items: Tile
 
     @property
     def rings(self) -> tuple[Ring, ...]:
@@ -208,6 +223,10 @@ class Memory:
 def load_panels(tile: Tile, source: tma.Map[Scalar], place: tuple[Any, ...], full: mbarrier) -> None:
     """Issue the TMA loads of a tile, a box a panel, from ``place`` (…, row) on; they complete ``full``."""
     *before, row = place
+    if tile.shape[1] > 2 * PANEL:  # ptxas spills registers of a warp that has 24 if more loads are unrolled
+        for panel in loop(tile.shape[1] // PANEL, unroll=False):
+            tma.load(part(tile, panel, PANEL, "mn"), source[(*before, row, panel * PANEL)], full)
+        return
     for column in range(0, tile.shape[1], PANEL):
         tma.load(tile[:, column : column + PANEL], source[(*before, row, column)], full)
 
@@ -258,36 +277,25 @@ def store_transposed(tile: Tile, words: Sequence[Any], row: Any, column: Any) ->
         stmatrix(corner + start // 2 * 8 * PANEL, some, trans=True)
 
 
-class BackwardConsumer:
-    """A consumer warpgroup: 64 keys of the CTA's, their gradients dK and dV in registers, and a part of dQ.
+class BackwardScores:
+    """The scores of a consumer warpgroup, transposed: 64 keys and a tile of queries from ``row`` on; then the weights.
 
-    The scores, and P, dP and dS after them, are transposed: (keys, queries). So Pᵀ and dSᵀ are A operands of the wgmmas
-    of dV and dK without a detour through shared memory. A method that issues a wgmma group leaves it in flight; the
-    ``wait_group`` stands where the result is used.
+    ``own`` is the number of these keys among the CTA's, and ``number`` that of the 16 keys of this warp.
     """
 
-    def __init__(self, memory: Memory, mask: QueryMask, key: Any, scale: Any, config: BackwardConfig) -> None:
-        self.memory, self.mask, self.key, self.scale, self.early = memory, mask, key, scale, config.early
-        self.own, self.one, self.number = shfl.idx(warp.id // WARPS - 1, 0), elect_one(), warp.id - WARPS
-        self.leader = self.one & (warp.id % WARPS == 0)
-        queries, head_dim = config.tile[0], config.head_dim
-        self.dtype, self.queries, self.row = memory.k.dtype, queries, var(u32, 0)
-        self.scores, self.dp = (wgmma.accumulator(f32, (STRIP, queries)) for _ in range(2))
-        self.dk, self.dv = (wgmma.accumulator(f32, (STRIP, head_dim)) for _ in range(2))
-        self.dq = wgmma.accumulator(f32, (STRIP, queries * head_dim // (CONSUMERS * STRIP)))
-        self.weights, self.ds = ([var(b32, 0) for _ in range(queries // 4)] for _ in range(2))
-        clear(self.dk, self.dv)
+    own: Any
+    number: Any
+
+    def __init__(self, inputs: Inputs, mask: QueryMask, key: Any, scale: Any, queries: int) -> None:
+        self.inputs, self.mask, self.key, self.scale = inputs, mask, key, scale
+        self.dtype, self.queries, self.row = inputs.k.dtype, queries, var(u32, 0)
+        self.scores = wgmma.accumulator(f32, (STRIP, queries))
 
     def wait_and_issue_scores(self, slot: Slot) -> None:
         """Wait for Q in ``slot``, then issue Sᵀ = K·Qᵀ."""
         slot.full.wait()
-        self.row.set(ld(self.memory.items.at(slot.stage, 0)))
-        issue_ss(self.scores, self.memory.k, self.own, slot.rows)
-
-    def wait_and_issue_dp(self, slot: Slot) -> None:
-        """Wait for dO in ``slot``, then issue dPᵀ = V·dOᵀ."""
-        slot.full.wait()
-        issue_ss(self.dp, self.memory.v, self.own, slot.rows)
+        self.row.set(ld(self.inputs.items.at(slot.stage, 0)))
+        issue_ss(self.scores, self.inputs.k, self.own, slot.rows)
 
     def apply_mask(self) -> None:
         """Set scores to -inf where a query does not see this thread's keys."""
@@ -303,7 +311,33 @@ class BackwardConsumer:
 
     def of_queries(self, which: int, stage: Any) -> Iterator[Any]:
         """Yields the shift (0) or the mean (1) of its query for each score of the tile in ``stage``."""
-        return of_columns(part(self.memory.stats[which], stage, 1, "k"), self.queries)
+        return of_columns(part(self.inputs.stats[which], stage, 1, "k"), self.queries)
+
+
+class BackwardConsumer(BackwardScores):
+    """A consumer warpgroup: 64 keys of the CTA's, their gradients dK and dV in registers, and a part of dQ.
+
+    The scores, and P, dP and dS after them, are transposed: (keys, queries). So Pᵀ and dSᵀ are A operands of the wgmmas
+    of dV and dK without a detour through shared memory. A method that issues a wgmma group leaves it in flight; the
+    ``wait_group`` stands where the result is used.
+    """
+
+    def __init__(self, memory: Memory, mask: QueryMask, key: Any, scale: Any, config: BackwardConfig) -> None:
+        self.memory, self.early = memory, config.early
+        self.own, self.one, self.number = shfl.idx(warp.id // WARPS - 1, 0), elect_one(), warp.id - WARPS
+        self.leader = self.one & (warp.id % WARPS == 0)
+        queries, head_dim = config.tile[0], config.head_dim
+        super().__init__(memory, mask, key, scale, queries)
+        self.dp = wgmma.accumulator(f32, (STRIP, queries))
+        self.dk, self.dv = (wgmma.accumulator(f32, (STRIP, head_dim)) for _ in range(2))
+        self.dq = wgmma.accumulator(f32, (STRIP, queries * head_dim // (CONSUMERS * STRIP)))
+        self.weights, self.ds = ([var(b32, 0) for _ in range(queries // 4)] for _ in range(2))
+        clear(self.dk, self.dv)
+
+    def wait_and_issue_dp(self, slot: Slot) -> None:
+        """Wait for dO in ``slot``, then issue dPᵀ = V·dOᵀ."""
+        slot.full.wait()
+        issue_ss(self.dp, self.memory.v, self.own, slot.rows)
 
     def compute_ds(self, columns: slice, means: Iterator[Any], ds: Tile) -> None:
         """Round some columns of Pᵀ and of dSᵀ for the next wgmmas; store dS also to ``ds``."""
@@ -383,38 +417,44 @@ class BackwardConsumer:
         return [slice(0, self.queries)] if self.early else [slice(0, half), slice(half, self.queries)]
 
     def store_dq(self, stage: Any) -> None:
-        """Store the part of dQ for the role `save`, in the order of the fragment: float4 by float4, thread by
-        thread."""
-        slot = Slot(self.memory.sums, self.own, stage)
-        slot.empty.wait()
-        corner = slot.sums.at(0, tid.x % WARPGROUP * FOUR)
-        for start in range(0, len(self.dq.regs), FOUR):
-            st(corner + start * WARPGROUP, *self.dq.regs[start : start + FOUR])
-        fence.proxy_async()
-        warp.sync()
-        with If(self.one):
-            slot.full.arrive()
+        """Store the part of dQ for the role `save`."""
+        store_sums(Slot(self.memory.sums, self.own, stage), self.dq.regs, self.one)
 
-    def store_and_commit(
-        self, tile: Tile, acc: Fragment, target: tma.Map[Scalar], place: tuple[Any, ...], factor: Any
-    ) -> None:
-        """Store the gradients of this warp's 16 keys, times ``factor``, through its rows of ``tile``, and commit."""
-        strip, (*before, row) = part(tile, self.number, WARP_ROWS, "k"), place
-        values = [value * factor for value in acc.regs] if factor is not None else acc.regs
+
+def store_sums(slot: Slot, values: Sequence[Any], one: Any) -> None:
+    """Wait for the empty ``slot`` and store registers of dQ to it for the role `save`, in the order of the fragment:
+    float4 by float4, thread by thread."""
+    slot.empty.wait()
+    corner = slot.sums.at(0, tid.x % WARPGROUP * FOUR)
+    for start in range(0, len(values), FOUR):
+        st(corner + start * WARPGROUP, *values[start : start + FOUR])
+    fence.proxy_async()
+    warp.sync()
+    with If(one):
+        slot.full.arrive()
+
+
+def store_and_commit(
+    tile: Tile, acc: Fragment, target: tma.Map[Scalar], place: tuple[Any, ...], factor: Any, number: Any, one: Any
+) -> None:
+    """Store the gradients of 16 keys, those of warp ``number``, times ``factor``, through rows of ``tile``, and commit
+    them in the thread ``one``."""
+    strip, (*before, row) = part(tile, number, WARP_ROWS, "k"), place
+    values = [value * factor for value in acc.regs] if factor is not None else acc.regs
+    for left in range(0, tile.shape[1], PANEL):
+        store_rows_to_smem(strip[:, left : left + PANEL], values[left // 2 : (left + PANEL) // 2], True)
+    fence.proxy_async()
+    warp.sync()
+    with If(one):
         for left in range(0, tile.shape[1], PANEL):
-            store_rows_to_smem(strip[:, left : left + PANEL], values[left // 2 : (left + PANEL) // 2], True)
-        fence.proxy_async()
-        warp.sync()
-        with If(self.one):
-            for left in range(0, tile.shape[1], PANEL):
-                corner = target[(*before, row + self.number * WARP_ROWS, left)]
-                tma.store(corner, strip[:, left : left + PANEL])
-            tma.commit_group()
+            corner = target[(*before, row + number * WARP_ROWS, left)]
+            tma.store(corner, strip[:, left : left + PANEL])
+        tma.commit_group()
 
 
 def slot_at(ring: Ring, number: Any) -> Slot:
     """Returns the ``number``-th slot of a ring: one counter for all rings takes fewer registers than their cursors."""
-    return Slot(ring, number % STAGES, number // STAGES % 2)
+    return Slot(ring, number % ring.stages, number // ring.stages % 2)
 
 
 def of_columns(stats: Tile, columns: int) -> Iterator[Any]:
