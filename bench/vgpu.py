@@ -129,8 +129,7 @@ def gemm(size: int, rounds: int) -> list[dict[str, float]]:
 def missed(rows: list[dict[str, float]]) -> list[str]:
     """Returns the bars that are missed, in words."""
     return [
-        f"level {row['level']} takes {row['ratio']:.2f} times NumPy's product; expected at most "
-        f"{BARS[int(row['level'])]}"
+        f"level {row['level']} takes {row['ratio']:.2f} times NumPy's time; expected at most {BARS[int(row['level'])]}"
         for row in rows
         if row["size"] == BAR_SIZE and row["ratio"] > BARS[int(row["level"])]
     ]
@@ -166,7 +165,7 @@ def text(report: dict[str, Any]) -> str:
         f"lane instructions  {report['lane_instructions_per_s'] / 1e9:.1f} G a second on one core",
     ]
     lines += [
-        f"level {row['level']:2} at {row['size']:5}  {row['cpu_s']:.2f} s, {row['ratio']:.2f} x NumPy's float32 "
+        f"level {row['level']:2} at {row['size']:5}  {row['cpu_s']:.2f} s of CPU, {row['ratio']:.2f} x NumPy's float32 "
         f"product ({row['numpy_f32_s']:.2f} s)"
         for row in report["gemm"]
     ]

@@ -13,7 +13,7 @@ from tests.vgpu.engines.fabric import Cluster, operation
 from tests.vgpu.engines.operands import DTYPES
 from tests.vgpu.engines.test_tensor import IDESC, MMA, descriptor
 from warpwright.vgpu.engines import product, tensor
-from warpwright.vgpu.jit.product import B_PANEL, BLOCK_K, Tile, text, tile_of
+from warpwright.vgpu.jit.product import B_PANEL, BLOCK_K, LARGEST_PANEL, Tile, text, tile_of
 from warpwright.vgpu.jit.runtime import Engine
 
 TILES = (Tile(16, 2, 8), Tile(8, 2, 4), Tile(4, 2, 8))
@@ -59,6 +59,8 @@ def test_every_tile_adds_in_the_order_of_k(tile: Tile, order: str, kind: str) ->
 def test_the_tile_follows_the_registers_of_the_host() -> None:
     features = "+avx512f,+avx2,+sse2", "-avx512f,+avx2,+sse2", "+neon"
     assert [tile_of(each) for each in features] == list(TILES)
+    assert max(tile.panel for tile in TILES) == LARGEST_PANEL
+    assert not any(LARGEST_PANEL % tile.panel for tile in TILES)
 
 
 def fill(seed: int = 3, same: bool = False) -> Cluster:

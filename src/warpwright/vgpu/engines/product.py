@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from warpwright.vgpu.engines.accumulator import Block, cells_of
 from warpwright.vgpu.engines.op import Fabric
 from warpwright.vgpu.engines.operand import Matrix, Shape, buffer, plan
-from warpwright.vgpu.jit.product import B_PANEL, KINDS
+from warpwright.vgpu.jit.product import B_PANEL, KINDS, LARGEST_PANEL
 from warpwright.vgpu.jit.runtime import function, product_tile
 
 __all__ = ["Packed", "Product", "add", "is_packable", "prepare"]
@@ -45,11 +45,10 @@ class Product:
 
 
 def is_packable(a: Shape, b: Shape, d_type: str, layout: tuple[Block, ...]) -> bool:
-    """Whether the product of these operands is computed in machine code."""
-    panel = product_tile().panel
+    """Whether the product of these operands is computed in machine code, on every host alike."""
     whole = all(
-        not (block.m.start % panel or block.m.stop % panel or block.n.start % B_PANEL or block.n.stop % B_PANEL)
-        for block in layout
+        not (m.start % LARGEST_PANEL or m.stop % LARGEST_PANEL or n.start % B_PANEL or n.stop % B_PANEL)
+        for _, _, _, n, m in layout
     )
     return whole and d_type == "f32" and a.type in KINDS and b.type in KINDS
 

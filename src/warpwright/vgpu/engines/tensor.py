@@ -4,8 +4,8 @@ Operations complete in the order of issue. No warp runs while the queue is empti
 observable: MMAs that accumulate in the same place are collected (`mma.Run`) across the commits between them, and all
 commits follow the data.
 
-Numerics: products exact, float32 sums in the order of NumPy's matrix product, which PTX leaves open; f16 accumulators
-are rounded once an instruction, s32 accumulators are exact.
+Numerics: products exact, float32 sums in an order that PTX leaves open (`mma`); f16 accumulators are rounded once an
+instruction, s32 accumulators are exact.
 """
 
 from __future__ import annotations

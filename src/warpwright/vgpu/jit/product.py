@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["B_PANEL", "KINDS", "Tile", "text", "tile_of"]
+__all__ = ["B_PANEL", "KINDS", "LARGEST_PANEL", "Tile", "text", "tile_of"]
 
 B_PANEL = 8  # rows of B in a panel
+LARGEST_PANEL = 32  # rows of A in a panel, of all tiles; a multiple of the others
 BLOCK_K = 256  # elements of K after which the next tile goes on: the panel of A stays in the first cache
 GROUP = 8  # rows of a transposition: a chunk of 16 bytes has as many elements
 KINDS = ("bf16", "f16")
