@@ -7,7 +7,7 @@ and in pages with random lengths from the half to the whole ("mixed"). The peers
 and ``flash-attn-4`` with ``qv``, which so far refuses Hopper. "-" is a peer that refuses or is not installed. CUDA
 events time each call's launches after 256 MB have been written to L2; every round runs each once in random order, and
 the medians are compared. TFLOPS count 2 · 1088 operations a query, head and row, TB/s the latent rows once. Each of our
-results begins as NaN and is compared with float64 in some heads, beside the greatest error of the fastest peer. The
+results begins as NaN and is compared with float64 in some heads, beside the largest error of the fastest peer. The
 exit status is 1 if a result is wrong. ``--predict`` prints what ``ww.profile`` predicts for pages on an H200 instead,
 which needs no GPU.
 """

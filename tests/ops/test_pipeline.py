@@ -117,6 +117,6 @@ def test_another_function_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
         ww.launches(print, 1)
     assert str(caught.value) == (
-        "launches: given print; expected one of matmul, attention, attention_varlen, attention_paged, gradients, "
-        "gradients_varlen: launches(ww.matmul, a, b)"
+        "launches: given print; expected one of matmul, attention, attention_varlen, attention_paged, attention_mla, "
+        "gradients, gradients_varlen: launches(ww.matmul, a, b)"
     )

@@ -113,6 +113,10 @@ IN_ORDER = "this thread has issued the MMAs that read the slot, and the tensor c
 UNUSED = "no thread uses this barrier of the ring"
 AFTER_K = "the loader has waited for K, released after V"
 REST = "the next barrier is that of the other half, at which the same warps arrive later"
+IN_TIME = "it delays weights, which are registers by then; a wait for all groups follows"
+EVEN = "the slots that blocks with a mask take in this run are even, and the barrier of the next slot completes later"
+ONE_GROUP = "the next commit has both halves of QK, and a wait for all groups follows"
+NO_FEWER = "the warpgroup had as many registers before; the instruction is for ptxas, which allocates by it"
 FEW = r"few queries(, two launches| paged)?"
 SM90 = r"attention sm90( in turn| one Q| packed| modified| lists| fp8)?"
 ONE_WAIT = "the next commit puts these wgmmas into its group, and one wait is for both"
@@ -146,6 +150,12 @@ ATTENTION = {
     rf"{FEW} load mbarrier\.try_wait\S* #([789]|10)$": ALONE,
     r"few queries paged load mbarrier\.try_wait\S* #9: the next barrier": ALONE,
     rf"{FEW} multiply wgmma\.fence\S* #[24]$": FENCE_BEFORE,
+    r"latent rows load mbarrier\.try_wait\S* #[567]$": ALONE,
+    r"latent rows score setmaxnreg\.dec": NO_FEWER,
+    r"latent rows score bar\.warp\.sync #0$": ITEMS,
+    r"latent rows score wgmma\.commit_group\S* #[024]$": ONE_GROUP,
+    r"latent rows score wgmma\.wait_group\S* #[13]($|: a group more)": IN_TIME,
+    r"latent rows score mbarrier\.try_wait\S* #4: the next barrier$": EVEN,
     rf"(few queries( paged)?, combine kernel bar\.warp\.sync #0|{FEW} multiply bar\.warp\.sync #1)$": PROMPT,
     r".* griddepcontrol\.launch_dependents": HINT,
     r"attention sm100.* kernel tcgen05\.fence::before\w* #1$": BEFORE_DEALLOC,

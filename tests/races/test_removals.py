@@ -53,6 +53,8 @@ SOME = {
     "few queries, combine": 1,
     "few queries paged": 50,
     "few queries paged, combine": 1,
+    "latent rows": 70,
+    "latent rows, combine": 1,
     "chunks paged": 60,
     "example 03": 5,
     "example 04": 7,
