@@ -173,7 +173,8 @@ def test_cycles_bytes_and_rates_of_each_step(steps: list[PtxStep], predicted: Pr
     port = 4 * 32 * 32 * 128 / timing.shared_bytes
     assert times["4a"].cycles == pytest.approx(port, rel=0.01), "32 wavefronts a store: every lane meets one bank"
     mma = 4 * 128 * 128 * 16 * 2 / timing.mma_flops
-    assert times["2"].cycles == pytest.approx(mma + timing.mma_latency + timing.commit, rel=0.15)
+    others = 60  # of the instructions that elect, issue and wait
+    assert times["2"].cycles == pytest.approx(mma + timing.mma_latency + timing.commit + others, rel=0.05)
     store = 65_536 / timing.tma_store_bytes + timing.tma_store
     assert times["4b"].cycles == pytest.approx(store, rel=0.05)
     load = times["3"]

@@ -220,6 +220,7 @@ def _assumed(source: Mapping[str, str]) -> dict[str, str]:
 _B200 = replace(
     _H200,
     gpcs=(18, 18, 18, 20, 18, 18, 18, 20),
+    poll=1.0,
     cluster_barrier=102.0,
     ld_l2=305.0,
     ld_hbm=838.0,
@@ -234,7 +235,7 @@ _B200 = replace(
     hbm_share=0.88,
     sm_bytes=123.0,
     tma_issue=30.0,
-    tma_l2=460.0,
+    tma_l2=325.0,
     tma_hbm=940.0,
     tma_box=10.0,
     tma_row=1.0,
@@ -242,7 +243,7 @@ _B200 = replace(
     mma_flops=8192.0,
     mma_least=44.0,
     mma_issue=8.0,
-    mma_latency=190.0,
+    mma_latency=60.0,
     commit=45.0,
     tmem_latency=20.0,
     tmem_bytes=64.0,
@@ -250,16 +251,18 @@ _B200 = replace(
     tmem_alloc=253.0,
     tensor_mhz=1850.0,
     droop_top=2034.0,
-    droop=0.29,
+    droop=0.18,
     sustained_watts=1000.0,
     idle_watts=180.0,
-    flop_pj=0.54,
+    flop_pj=0.78,
     l2_pj=14.1,
     hbm_pj=84.0,
     source=_assumed(_H200.source)
     | {
         "gpcs": "assumed: 148 SMs over 8 GPCs, 74 a die",
         "bar": "published: 28 cycles with 256 threads, issue included (QuickRunCUDA), as on the H200",
+        "poll": "published: one MMA of a pair until its wait ends takes 173 to 298 cycles, exactly as many more as the "
+        "MMA is longer (SemiAnalysis, B200): no steps",
         "cluster_barrier": "published: relaxed 102, cluster.sync 373-380 with the fence (QuickRunCUDA, B300)",
         "fence_cluster": "published: membar.gl 274-292, barrier.cluster.arrive alone 298 (QuickRunCUDA, B300)",
         "ld_l2": "published: 305 cycles (279-324)",
@@ -279,7 +282,8 @@ _B200 = replace(
         "hbm_share": "published: 6.75 of 7.67 TB/s",
         "sm_bytes": "published: 122 (SemiAnalysis, B200); 240 GB/s at 1920 MHz (QuickRunCUDA, B300)",
         "tma_issue": "published: 30 cycles (Meta's latency model, B200)",
-        "tma_l2": "published: 460 cycles + 6 a KB (Meta's latency model, B200)",
+        "tma_l2": "published: 16, 32 and 64 KB until the wait ends take 530, 658 and 925 cycles (Meta's latency model, "
+        "B200), 503, 634 and 897 (QuickRunCUDA, B300), less rows and the other instructions",
         "tma_hbm": "published: gather4 from device memory takes 310-350 ns more than from L2, less what ld shows",
         "tma_box": "assumed",
         "tma_row": "published: 144 to 256 rows of 32 or 64 bytes, one a cycle (SemiAnalysis, B200); 125 bytes a cycle "
@@ -288,8 +292,8 @@ _B200 = replace(
         "mma_flops": "published: 8192 (NVIDIA data sheet); 128x256x16 in 128 cycles (QuickRunCUDA)",
         "mma_least": "published: max(44, N/2) cycles for M = 128 (QuickRunCUDA)",
         "mma_issue": "assumed: 30 cycles for an instruction that waits for its issue (Meta's latency model)",
-        "mma_latency": "published: 559 cycles of four 128x128x16 (Meta's latency model) less 256 in the pipe, "
-        "45 of commit and 75 of issue and wait",
+        "mma_latency": "published: one MMA from issue until its wait ends takes 200 cycles, of a pair 234 "
+        "(SemiAnalysis, B200), in a loop 227 (QuickRunCUDA, B300), less 64 in the pipe, 45 of commit and the rest",
         "commit": "published: 40-50 cycles (arXiv 2605.04178)",
         "tmem_latency": "published: 532 cycles of 128x128, 256 of them occupied (Meta's latency model)",
         "tmem_bytes": "published: 53 bytes a cycle and warp (QuickRunCUDA); 16 TB/s a chip (arXiv 2605.04178)",
@@ -298,13 +302,15 @@ _B200 = replace(
         "tensor_mhz": "published: 1845-1854 MHz under load",
         "idle_watts": "assumed",
         "droop_top": "assumed: in the proportion of the highest clocks",
-        "droop": "assumed: as much on a board of 1000 W as on the H200's of 700 W",
+        "droop": "published: fitted to FlashAttention-4, 1450 TFLOPS at first and 1237 at 1580 MHz and the power "
+        "limit, so 1852 MHz at first (flashinfer 2899; predicted 1820), and to the GEMMs of flop_shares",
         "sustained_watts": "published: NVIDIA data sheet",
-        "flop_pj": "assumed: the H200's, in the proportion of the data sheets' watts a flop (0.44 to 0.71 pJ)",
+        "flop_pj": "published: fitted to rates under lasting load of three sources (docs/log/2026-11.md): levels 4 to "
+        "9 at 10240 and 12288, FlashAttention-4 at 1000 W and 1580 MHz (flashinfer 2899), cuBLAS at 8192 (gau-nernst)",
         "flop_shares": "assumed: 8-bit floats as measured on the H200, e2m1x2 as in the data sheet, twice the flops of "
-        "FP8 at the same power; published GEMMs agree within 5 %: MXFP8 3201 TFLOPS (flashinfer 2464), MXFP4 5702 "
-        "and 5239 (DeepGEMM 348)",
-        "l2_pj": "assumed: the H200's, in the same proportion",
+        "FP8 at the same power; published GEMMs agree within 1 %: MXFP8 3201 TFLOPS (flashinfer 2464), MXFP4 5702 "
+        "(DeepGEMM 348)",
+        "l2_pj": "assumed: the H200's, in the proportion of the data sheets' watts a flop",
         "hbm_pj": "assumed: as on the H200, both have HBM3e",
     },
 )
@@ -363,6 +369,9 @@ _ULTRA = {
         "published: NVIDIA Blackwell Ultra: twice the exponentials; others as on the B200",
     ),
     "hbm_share": (0.935, "published: 7.17 of 7.67 TB/s (QuickRunCUDA)"),
+    "tensor_mhz": (2032.0, "published: 2.46 PFLOPS of bf16 at 1040 W are all of this clock (QuickRunCUDA)"),
+    "droop": (0.0, "published: as tensor_mhz"),
+    "flop_pj": (0.64, "published: cuBLAS at 8192 on random data, about 1700 TFLOPS at 1100 W (QuickRunCUDA)"),
 }
 
 

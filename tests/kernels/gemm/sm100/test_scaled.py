@@ -118,7 +118,6 @@ def test_outputs_of_16_bits_are_rounded_once() -> None:
 PUBLISHED = [
     ("mxfp8", (8192, 8192, 4096), ml_dtypes.bfloat16, 3201),  # CUTLASS, flashinfer pull request 2464
     ("mxfp4", (8192, 8192, 8192), np.float32, 5702),  # DeepGEMM pull request 348
-    ("mxfp4", (8192, 8192, 8192), np.float32, 5239),  # cuBLAS 13.3, the same place
 ]
 
 
@@ -127,9 +126,9 @@ PUBLISHED = [
 def test_the_prediction_is_near_published_gemms(
     name: str, shape: tuple[int, int, int], dtype: Any, published: float
 ) -> None:
-    """Energy of 8-bit and 4-bit flops: it lowers the clock, which limits these sizes."""
+    """Energy of 8-bit and 4-bit flops: it lowers the clock, which limits these sizes. The fastest kernel of each source."""
     a, b = scaled_operands(shape, name, None)
     call = ww.launches(ww.matmul, a, b.T, device="b200", level=5, out_dtype=dtype)
     (launch,) = call
     profile = ww.profile(launch.kernel, launch.grid, args=launch.args, device="b200", fast=True, warm=True)
-    assert abs(2e-6 * math.prod(shape) / profile.time_us / published - 1) < 0.06
+    assert abs(2e-6 * math.prod(shape) / profile.time_us / published - 1) < 0.03
