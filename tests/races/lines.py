@@ -260,6 +260,8 @@ def _race(edited: Edited, finding: Finding) -> bool:
     """Two accesses in either order, by any warps or by those of the finding, where several warps access the same cells;
     for an edited address also the accesses that the edit moves there, for a wait the mbarriers of `_early_offsets`."""
     one, two = (of_step(edited.execution, step) for step in finding.steps)
+    if all("global" in edited.execution.insts[inst].opcode for inst in one | two):
+        return _global_race(edited, finding)
     first, second = (step.thread // 32 for step in finding.steps)
     if _either_order(memory)(edited, finding) or orders(edited, one, two, memory, (first, second)):
         return True
@@ -267,6 +269,17 @@ def _race(edited: Edited, finding: Finding) -> bool:
         return True
     lapped = Edited(edited.execution, edited.edit, _early_offsets(edited))
     return bool(lapped.early) and _either_order(memory)(lapped, finding)
+
+
+def _global_race(edited: Edited, finding: Finding) -> bool:
+    """Two accesses of global memory, whose addresses an execution lacks: of the two threads, any such two."""
+    execution, events = edited.execution, []
+    for step in finding.steps:
+        lane = (step.cta[0] % execution.ranks * execution.per_cta) * 32 + step.thread
+        numbers = sorted(number for inst in of_step(execution, step) for number in execution.rows.get(inst, ()))
+        events.append([Source(n, lane, 0, False, True) for n in numbers if lane in execution.event(n).row.lanes])
+    found = [Pair(one, two.event, two.lane, False, False) for one, two in product(*events)]
+    return any(uncut and not cut for _, uncut, cut in pair_orders(execution, _sample(found), edited.cut))
 
 
 def _early_offsets(edited: Edited) -> frozenset[int]:

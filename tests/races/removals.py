@@ -179,6 +179,13 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         ladder_gemm, "b200", sm100.TILINGS["swapped 128x32"], (60, 768, 1600), 2, bias=BIAS
     ),
     "blackwell slices": _slices,
+    "blackwell cluster": functools.partial(
+        ladder_gemm,
+        "b200",
+        replace(sm100.TILINGS["swapped 128x128, cluster of 3 slices"], stages=3),
+        (120, 128, 1152),
+        3,
+    ),
     "scaled 1": functools.partial(scaled_gemm, "b200", sm100_scaled.LEVELS[1], "mxfp8", (128, 256, 384), 2),
     # The kernels of levels 2 and 3 on persistent clusters, for the loops over tiles to take several.
     "scaled 2": functools.partial(

@@ -162,7 +162,7 @@ SHIPPED: dict[str, Run] = {
             ladder_gemm, "b200", config, (40, 520, 1600) if config.swapped else (520, 520, 1100), 4, bias=BIAS
         )
         for name, config in sm100.TILINGS.items()
-        if config.slices == 1
+        if config.matrices == 1
     },
     "matmul": functools.partial(_matmul, (200, 264), (264, 328), bias=np.ones(328, BF16), activation="gelu"),
     "matmul of a batch": functools.partial(_matmul, (3, 100, 136), (3, 136, 72)),

@@ -246,7 +246,7 @@ def _prepare(
     values[plan.SCRATCH] = None
     for name, shape in chosen.scratch.items():
         values[name] = library.view(library.empty(shape, FLOAT32, d)) if on_gpu else np.empty(shape, FLOAT32)
-        if not on_gpu:
+        if not on_gpu and len(chosen.launches) > 1:
             steps = [_stage_sum(call, matrices) for matrices in steps]
     call.stream = library.stream(a)() if on_gpu else 0
     for matrices in steps:

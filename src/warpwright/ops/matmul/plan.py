@@ -173,12 +173,16 @@ def plan_tiling(
     epilogue: Epilogue = PLAIN,
     columns: int = 0,
 ) -> Plan:
-    """Returns the plan of ``config`` for ``arch``: one launch, or two if K is cut into slices."""
+    """Returns the plan of ``config`` for ``arch``: one launch, or two if a second one adds slices of K.
+
+    Raises UsageError for operands of which ``config`` has no whole panels, and if K is too short for its slices.
+    """
     (m, k), (n, _), size = extents(a, majors[0]), extents(b, majors[1]), a[2].itemsize
     padding = config.area if config.direct else (1, 1)
-    out = d if config.slices == 1 else parts_of(config.slices, d, padding)
+    out = d if config.matrices == 1 else parts_of(config.matrices, d, padding)
     batches = out[0][0] if len(out[0]) > MATRIX else 1
-    problem = sm100.Problem(m, n, k, size, 1 if config.slices > 1 else batches, majors)
+    problem = sm100.Problem(m, n, k, size, 1 if config.matrices > 1 else batches, majors)
+    check_tiling(config, problem)
     grid = sm100.grid_of(config, problem, sms), 1, 1
     order, shapes = ("ab", (m, n)) if not config.swapped else ("ba", (n, m))
     each = dict(zip("abd", (a, b, out) if order == "ab" else (b, a, out), strict=True))
@@ -192,13 +196,37 @@ def plan_tiling(
         dtype=dtype,
         b_dtype=b_dtype,
         out=of_out,
-        epilogue=epilogue if config.slices == 1 else PLAIN,
+        epilogue=epilogue if config.matrices == 1 else PLAIN,
     )
     blocks = -(-k * size // (ROW_BYTES * config.depth))
-    arguments = (*order, SCRATCH if config.slices > 1 else "d", *tiles, blocks, batches, columns, *EPILOGUE)
-    launches = Launch(kernel, grid, arguments), *add_launch(config.slices, out, d, arch, epilogue, columns)
-    scratch = {SCRATCH: out[0]} if config.slices > 1 else {}
+    stored, scratch = ("d", {}) if config.matrices == 1 else (SCRATCH, {SCRATCH: out[0]})
+    arguments: tuple[Any, ...] = (*order, stored, *tiles, blocks, batches, columns, *EPILOGUE)
+    if config.clustered:
+        arguments, scratch = (*arguments, SCRATCH), {SCRATCH: (grid[0], config.tile[1], config.tile[0])}
+    launches = Launch(kernel, grid, arguments), *add_launch(config.matrices, out, d, arch, epilogue, columns)
     return Plan(launches, config, scratch=scratch, l2_promotion=sm100.L2_PROMOTION)
+
+
+def check_tiling(config: sm100.Tiling, problem: sm100.Problem) -> None:
+    """Raises UsageError if a configuration given as ``level=`` cannot compute a problem."""
+    rows, columns = config.area
+    if not sm100.has_whole_panels(config, problem):
+        dense = " and ".join(
+            f"{name} that is dense along {axis}"
+            for name, axis, major in zip("AB", "MN", problem.majors, strict=True)
+            if major == "mn"
+        )
+        raise UsageError(
+            f"matmul: given level= with tiles of {rows} × {columns} of D, of which an mma takes less than {ROW_BYTES} "
+            f"bytes of a row, for an {dense}; expected wider tiles: leave level= out, or pass a copy that is dense "
+            "along K"
+        )
+    least = sm100.least_k(config, problem)
+    if problem.k < least:
+        raise UsageError(
+            f"matmul: given level= with {config.slices} slices of K for K {problem.k}; expected K of at least {least}: "
+            "leave level= out, or take fewer slices"
+        )
 
 
 def parts_of(slices: int, d: Geometry, tile: tuple[int, int] = (1, 1)) -> Geometry:

@@ -139,9 +139,9 @@ def test_one_page_is_the_kernel_of_one_cta_and_of_pairs(name: str, group: int) -
     [
         (Problem(8192, 8192, 8192), False, 2),
         (Problem(16, 8192, 8192), True, 1),
-        (Problem(64, 7168, 4096), True, 2),
-        (Problem(128, 4096, 4096), True, 2),
-        (Problem(256, 4096, 4096), False, 2),
+        (Problem(64, 7168, 4096), True, 1),
+        (Problem(256, 4096, 4096), True, 1),
+        (Problem(1024, 4096, 4096), False, 2),
         (Problem(16, 8192, 8192, majors=("mn", "k")), True, 1),
     ],
 )

@@ -15,7 +15,7 @@ from typing import Any
 
 from warpwright.kernels.gemm.epilogue import GROUP, PLAIN, Epilogue, factor, load_bias
 from warpwright.kernels.gemm.sm90.kernel import Matrix, k_blocks, split_batch
-from warpwright.kernels.gemm.sm100.setup import init_alloc_sync_early, sync_dealloc_early
+from warpwright.kernels.gemm.sm100.setup import init_alloc_sync_early, operand_ring, sync_dealloc_early
 from warpwright.kernels.gemm.sm100.steps import (
     BOTH,
     load_operand,
@@ -94,9 +94,7 @@ def gemm(
     store     4-7    `acc` -> registers -> blocks -> D             acc.full             acc.empty (leader)
     """
     ctas, (tile_m, tile_n), waves, k = config.ctas, config.tile, config.waves, atom(dtype) * config.depth
-    a_tile = smem.tile(dtype, (tile_m, k) if majors[0] == "k" else (k, tile_m), swizzle=128)
-    b_tile = smem.tile(b_dtype or dtype, (tile_n // ctas, k) if majors[1] == "k" else (k, tile_n // ctas), swizzle=128)
-    ab = Ring(config.stages, full=1, empty=1, name="ab", a=a_tile, b=b_tile)
+    ab = operand_ring(config, majors, dtype, b_dtype)
     sums = tmem.tile(f32, (LANES, tile_n), cta_group=ctas)
     acc = Ring(config.accumulators * waves, full=1, empty=ctas * WARPS, name="acc", d=sums)
     box = (config.block_rows, 32) if config.swapped else (2 * 32, 128 // out.nbytes)

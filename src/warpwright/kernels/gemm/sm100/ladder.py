@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from warpwright.kernels.gemm.sm100.cluster import gemm_cluster
 from warpwright.kernels.gemm.sm100.configs import LEVELS, PAIR, Config
 from warpwright.kernels.gemm.sm100.gemm import gemm
 from warpwright.kernels.gemm.sm100.kernel import gemm_roles
@@ -248,7 +249,14 @@ def gemm_ring(
     sync_dealloc()
 
 
-KERNELS = {"level1": gemm_level1, "level2": gemm_level2, "ring": gemm_ring, "roles": gemm_roles, "gemm": gemm}
+KERNELS = {
+    "level1": gemm_level1,
+    "level2": gemm_level2,
+    "ring": gemm_ring,
+    "roles": gemm_roles,
+    "gemm": gemm,
+    "cluster": gemm_cluster,
+}
 
 
 @cache

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from warpwright.kernels.gemm.sm100.configs import PAIR
-from warpwright.lang import Ring, bar, cluster, fence, mbarrier, role, tcgen05, tma, tmem
+from warpwright.kernels.gemm.sm100.tilings import Tiling
+from warpwright.kernels.tiles import atom
+from warpwright.lang import Ring, bar, cluster, fence, mbarrier, role, smem, tcgen05, tma, tmem
 from warpwright.types import Scalar
 
-__all__ = ["init_alloc_sync", "init_alloc_sync_early", "sync_dealloc", "sync_dealloc_early"]
+__all__ = [
+    "init_alloc_sync", "init_alloc_sync_early", "operand_ring", "sync_dealloc", "sync_dealloc_early",
+    "wait_dealloc_early",
+]  # fmt: skip
 
 WARP_SIZE = 32
 ALLOC_BARRIER = 2
@@ -50,6 +55,17 @@ def init_alloc_sync(
     tmem.open()
 
 
+def operand_ring(
+    config: Tiling, majors: tuple[str, str], dtype: type[Scalar], b_dtype: type[Scalar] | None = None
+) -> Ring:
+    """Returns the ring of one CTA's tiles of A and B, each as its matrix is in memory."""
+    (tile_m, tile_n), k = config.tile, atom(dtype) * config.depth
+    own_n = tile_n // config.ctas
+    a = smem.tile(dtype, (tile_m, k) if majors[0] == "k" else (k, tile_m), swizzle=128)
+    b = smem.tile(b_dtype or dtype, (own_n, k) if majors[1] == "k" else (k, own_n), swizzle=128)
+    return Ring(config.stages, full=1, empty=1, name="ab", a=a, b=b)
+
+
 def sync_ctas(ctas: int) -> None:
     """``cluster.sync()`` of a pair, ``bar.sync()`` of a CTA alone."""
     if ctas > 1:
@@ -58,12 +74,20 @@ def sync_ctas(ctas: int) -> None:
         bar.sync()
 
 
-def init_alloc_sync_early(*barriers: Ring | mbarrier, maps: tuple[tma.Map[Scalar], ...] = (), ctas: int = PAIR) -> None:
+def init_alloc_sync_early(
+    *barriers: Ring | mbarrier,
+    maps: tuple[tma.Map[Scalar], ...] = (),
+    ctas: int = PAIR,
+    cluster_ctas: int | None = None,
+    threads: int = ROLE_THREADS,
+) -> None:
     """Initialise the mbarriers and allocate tensor memory; warp 0, which loads, does not wait for tensor memory.
 
-    Warp 0 arrives at the barrier after the allocation and goes on. A pair's warp 0 executes the wait of that cluster
-    barrier in `sync_dealloc_early`. Each role that uses tensor memory calls ``tmem.open()``.
+    Warp 0 arrives at the barrier after the allocation and goes on. In a cluster its warp 0 executes the wait of that
+    cluster barrier in `sync_dealloc_early` or `wait_dealloc_early`. ``cluster_ctas``: CTAs of the cluster, if more than
+    the ``ctas`` that multiply together. Each role that uses tensor memory calls ``tmem.open()``.
     """
+    clustered = (cluster_ctas or ctas) > 1
     init_barriers(*barriers, maps=maps)
     if ctas > 1:  # the pair allocates together: the peer has started; fence.mbarrier_init has released the mbarriers
         cluster.arrive("relaxed")
@@ -76,18 +100,18 @@ def init_alloc_sync_early(*barriers: Ring | mbarrier, maps: tuple[tma.Map[Scalar
 
     @role(warp=0)
     def arrive() -> None:
-        if ctas > 1:
+        if clustered:
             cluster.arrive("relaxed")
         else:
-            bar.arrive(ALLOC_BARRIER, ROLE_THREADS)
+            bar.arrive(ALLOC_BARRIER, threads)
 
-    @role(warps=range(1, ROLE_THREADS // WARP_SIZE))
+    @role(warps=range(1, threads // WARP_SIZE))
     def sync() -> None:
         tcgen05.fence_before_thread_sync()
-        if ctas > 1:
+        if clustered:
             cluster.sync()
         else:
-            bar.sync(ALLOC_BARRIER, ROLE_THREADS)
+            bar.sync(ALLOC_BARRIER, threads)
         tcgen05.fence_after_thread_sync()
 
 
@@ -104,6 +128,24 @@ def sync_dealloc_early(ctas: int) -> None:
 
     @role(warp=2)
     def free() -> None:
+        tmem.open()
+        tmem.dealloc()
+
+
+def wait_dealloc_early(read: mbarrier) -> None:
+    """Warp 2 waits for ``read``, which completes when no warp of the CTA reads tensor memory any more, and frees it.
+
+    Follows `init_alloc_sync_early` of a cluster like `sync_dealloc_early`, without a barrier of all threads.
+    """
+
+    @role(warp=0)
+    def wait() -> None:
+        cluster.wait()
+
+    @role(warp=2)
+    def dealloc() -> None:
+        read.wait(0)
+        tcgen05.fence_after_thread_sync()
         tmem.open()
         tmem.dealloc()
 

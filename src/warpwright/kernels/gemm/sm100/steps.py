@@ -32,7 +32,6 @@ from warpwright.lang import (
     cluster,
     clusterid,
     clusterlaunchcontrol,
-    cvt,
     elect_one,
     f32,
     fence,
@@ -47,6 +46,7 @@ from warpwright.lang import (
     tmem,
     u32,
     u64,
+    unpack,
     var,
     warp,
 )
@@ -60,6 +60,7 @@ __all__ = [
     "UMMA_K",
     "WORK_STAGES",
     "cluster_masks",
+    "columns_from",
     "launched_clusters",
     "load_operand",
     "load_part",
@@ -69,6 +70,7 @@ __all__ = [
     "schedule_clusters",
     "store",
     "store_boxes",
+    "store_column",
     "store_columns",
     "store_fragments",
     "store_rows",
@@ -375,13 +377,22 @@ def store_columns(
         tcgen05.wait_ld()
         if first == lefts[-1]:
             yield "read"
-        for i, word in enumerate(finish(words, first)):
-            st(block.at(i, warp.lane), cvt(word, block.dtype) if block.dtype in PACKED else word)
+        store_column(block, finish(words, first))
         fence.proxy_async()
         warp.sync()
         with If(stores):
             tma.store(d[(*matrix, col + first, row + own * WARP_SIZE)], block)
             tma.commit_group()
+
+
+def store_column(block: Tile, words: list[Expr]) -> None:
+    """Store a lane's ``words`` to its column of ``block``, in the block's type."""
+    elements = words
+    if block.dtype in PACKED:
+        elements = [half for pair in pack_neighbours(words, block.dtype) for half in unpack(pair, block.dtype)]
+    corner = block.at(0, warp.lane)
+    for i, element in enumerate(elements):
+        st(corner + i * block.shape[1], element)
 
 
 def store_sums(

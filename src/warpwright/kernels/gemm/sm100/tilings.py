@@ -9,10 +9,13 @@ from typing import NamedTuple
 
 from warpwright.kernels.gemm.sm90.plan import NEAR, Known
 
-__all__ = ["L2_PROMOTION", "TILINGS", "Problem", "Tiling", "candidates", "choose", "grid_of"]
+__all__ = [
+    "L2_PROMOTION", "TILINGS", "Problem", "Tiling", "candidates", "choose", "grid_of", "has_whole_panels", "least_k",
+]  # fmt: skip
 
 LANES = 128  # of tensor memory: rows of A in one CTA's mma
 WARPS = 4  # of the epilogue
+CLUSTER_WARPS = 8  # of the epilogue of a kernel whose clusters add slices of K
 BLOCKS = 2  # of the epilogue in each warp
 SWAPPED_MOST = 512  # rows of A for which threads store partial sums of Dᵀ
 SWAPPED_ROWS = 32  # of D in a block, if swapped
@@ -23,11 +26,15 @@ L2_PROMOTION = 256
 # Of the estimate, by the constants of `targets.clocks`: cycles of an mma at least; bytes a cycle from L2 to an SM, of
 # shared memory, and of the stores of an SM by TMA and by threads
 MMA_LEAST, SM_BYTES, SMEM_BYTES, STORE_BYTES, DIRECT_BYTES = 44.0, 60.0, 128.0, 32.0, 62.0
+# Likewise, if `clustered`: bytes a cycle from L2 to all SMs and to one; cycles from the last mma until a word of
+# another CTA is in registers, without the time of the bytes: mma 190, commit 45, remote arrival 224, load from L2 305
+L2_BYTES, PORT_BYTES, EXCHANGE = 13300.0, 123.0, 764.0
 MHZ, HBM_BYTES = 1850.0, 6.5e6  # a microsecond
 COMMON = 1.3  # device memory reads what several SMs need at once this much slower
 DIRTY = 5.7e7  # bytes of L2 that are written back when other data is read
 OVERLAP = 4.0  # norm of the times of an SM and of device memory, which run at once
 PAIR_US = 0.2  # cluster barriers
+GPC_SMS = 18  # of most GPCs of a B200
 # Of the second launch of slices of K, as predicted: its start, elements of D a microsecond, and bytes of partial sums a
 # microsecond if L2 does not keep them
 SUM_US, SUM_ELEMENTS_US, SUM_BYTES_US = 0.65, 1.4e6, 4.8e6
@@ -44,9 +51,11 @@ class Tiling:
     depth         atoms of 128 bytes of K in a stage
     stages        stages of the ring of A and B
     accumulators  tiles in tensor memory: one is stored while the next is computed
-    stagger       tiles of 256 rows: so many k-blocks the first 128 rows are ahead of the others
+    stagger       tiles of 256 rows: so many k-blocks the first 128 rows are ahead of the others; ``clustered``: so many
+                  k-blocks half of the columns is complete before the other
     group         rows of tiles in a group of the rasterization
     slices        slices of K that one launch multiplies, each to a matrix of its own, and a second one adds up
+    clustered     the slices of a tile are a cluster, whose CTAs exchange partial sums: no second launch
     """
 
     tile: tuple[int, int] = (256, 256)
@@ -58,14 +67,37 @@ class Tiling:
     stagger: int = 3
     group: int = 8
     slices: int = 1
+    clustered: bool = False
 
-    kernel = "gemm"
-    threads = 256
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA: warps of the roles, and of the epilogue."""
+        return 32 * (WARPS + (CLUSTER_WARPS if self.clustered else WARPS))
+
+    @property
+    def kernel(self) -> str:
+        """Name of the kernel in `ladder.KERNELS`."""
+        return "cluster" if self.clustered else "gemm"
 
     @property
     def cluster(self) -> int:
         """CTAs in a cluster."""
-        return self.ctas
+        return self.ctas * (self.slices if self.clustered else 1)
+
+    @property
+    def matrices(self) -> int:
+        """Matrices of partial sums in device memory, which a second launch adds; 1: D itself."""
+        return 1 if self.clustered else self.slices
+
+    @property
+    def piece(self) -> int:
+        """``clustered``: columns of tensor memory that a warp stores for another CTA, or adds, at once."""
+        return 32 if self.slices == 2 and self.tile[1] >= LANES else 16
+
+    @property
+    def pieces(self) -> int:
+        """``clustered``: pieces of a tile."""
+        return self.tile[1] // self.piece
 
     @property
     def waves(self) -> int:
@@ -86,7 +118,7 @@ class Tiling:
     @property
     def direct(self) -> bool:
         """Whether threads store D: partial sums of slices, of which a warp stores whole lines."""
-        return self.swapped and self.slices > 1
+        return self.swapped and self.matrices > 1
 
     @property
     def block_rows(self) -> int:
@@ -95,8 +127,10 @@ class Tiling:
 
     @property
     def smem_bytes(self) -> int:
-        """Dynamic shared memory of one CTA at most, bytes: mbarriers and bias, stages, blocks of the epilogue."""
+        """Dynamic shared memory of one CTA at most, bytes: mbarriers and bias, stages, blocks of the epilogue; if
+        ``clustered`` the blocks are in the memory of the stages."""
         blocks = LANES * (self.block_rows * SUM_BYTES if self.swapped else BLOCKS * ROW_BYTES)
+        blocks = 0 if self.clustered else blocks
         return CONTROL_BYTES + self.stages * self.stage_bytes + blocks
 
 
@@ -128,6 +162,13 @@ TILINGS |= {
     if each.waves == 1 and (each.ctas > 1 or each.tile[1] <= LANES)
     for count in (2, 3, 4, 6, 8, 16, 32)
 }
+TILINGS |= {
+    f"swapped 128x{columns}, cluster of {count} slices": replace(
+        _SWAPPED, tile=(128, columns), depth=1, stages=stages, slices=count, clustered=True, stagger=2
+    )
+    for columns, stages in ((64, 9), (128, 6), (256, 4))
+    for count in (2, 3, 4)
+}
 
 
 class Problem(NamedTuple):
@@ -147,29 +188,52 @@ def clusters_of(config: Tiling, problem: Problem) -> tuple[int, int]:
     return -(-m // rows), -(-n // columns)
 
 
+def resident(config: Tiling, sms: int) -> int:
+    """Returns the clusters that run at once. A cluster lies in one GPC, so larger ones leave some SMs idle."""
+    if config.cluster <= 2:
+        return max(1, sms // config.cluster)
+    return max(1, sms // GPC_SMS * (GPC_SMS // config.cluster))
+
+
 def grid_of(config: Tiling, problem: Problem, sms: int) -> int:
     """Returns the CTAs: no more than fit at once, and the fewest with the same number of rounds."""
     down, across = clusters_of(config, problem)
-    clusters = down * across * problem.batches * config.slices
-    rounds = -(-clusters // max(1, sms // config.ctas))
+    clusters = down * across * problem.batches * config.matrices
+    if config.clustered:
+        return clusters * config.cluster
+    rounds = -(-clusters // resident(config, sms))
     return -(-clusters // rounds) * config.ctas
 
 
-def fits(config: Tiling, problem: Problem) -> bool:
-    """Returns whether each CTA's part of an operand whose rows run along M or N is whole panels of 128 bytes, and no
-    slice of K is empty."""
-    parts = (config.tile[0], config.tile[1] // config.ctas)
+def has_whole_panels(config: Tiling, problem: Problem) -> bool:
+    """Returns whether each part of an operand whose rows run along M or N, of one CTA's mma, is whole panels of 128
+    bytes."""
+    halves = 2 if config.clustered else 1  # of B
+    parts = (config.tile[0], config.tile[1] // config.ctas // halves)
     majors = problem.majors[::-1] if config.swapped else problem.majors
-    panels = all(major == "k" or part * problem.size % PANEL == 0 for part, major in zip(parts, majors, strict=True))
-    return panels and config.slices <= -(-problem.k * problem.size // (PANEL * config.depth))
+    return all(major == "k" or part * problem.size % PANEL == 0 for part, major in zip(parts, majors, strict=True))
+
+
+def least_k(config: Tiling, problem: Problem) -> int:
+    """Returns the least K for which no slice is empty; a ``clustered`` one has two blocks, of two accumulators."""
+    blocks = config.slices * (2 if config.clustered else 1) - 1
+    return blocks * PANEL * config.depth // problem.size + 1
+
+
+def fits(config: Tiling, problem: Problem) -> bool:
+    """Returns whether a configuration computes a problem."""
+    return has_whole_panels(config, problem) and problem.k >= least_k(config, problem)
 
 
 def candidates(problem: Problem, *, sms: int, slices: bool = True) -> Iterator[tuple[str, Tiling]]:
     """Yields the configurations that fit a problem, by name; with slices of K those of a few rounds of few tiles."""
     for name, config in TILINGS.items():
         down, across = clusters_of(config, problem)
-        few = config.slices == 1 or (slices and problem.batches == 1 and down * across * config.slices <= 2 * sms)
-        swappable = problem.m <= (SWAPPED_MOST if config.direct else LANES)
+        most = resident(config, sms) if config.clustered else 2 * sms // config.slices
+        few = config.slices == 1 or (slices and problem.batches == 1 and down * across <= most)
+        swappable = problem.m <= (SWAPPED_MOST if config.slices > 1 else LANES)
+        if config.clustered and problem.m <= config.tile[1] // 2:
+            continue  # half of the tile is empty
         if few and fits(config, problem) and (swappable or not config.swapped):
             yield name, config
 
@@ -195,23 +259,42 @@ def estimate_us(config: Tiling, problem: Problem, *, sms: int) -> float:
     """Returns the microseconds of a problem on a device of ``sms`` SMs: two thirds of those with operands in
     device memory and one third of those with operands in L2, as of a launch in a loop."""
     down, across = clusters_of(config, problem)
-    rounds = -(-down * across * problem.batches * config.slices // max(1, sms // config.ctas))
+    rounds = -(-down * across * problem.batches * config.matrices // resident(config, sms))
     blocks = -(-problem.k * problem.size // (PANEL * config.slices))
     rows, columns = config.tile
     multiplied = 4 * config.waves * max(MMA_LEAST, columns / 2)
-    moved = config.stage_bytes / config.depth + (rows + config.waves * columns / config.ctas) * PANEL
-    sent = (rows + columns / config.ctas) * PANEL / SM_BYTES
-    stored = rows * columns * (SUM_BYTES if config.slices > 1 else problem.size)
+    loaded = (rows + columns / config.ctas) * PANEL
+    sent, moved = loaded / SM_BYTES, config.stage_bytes / config.depth
+    if config.clustered:
+        running = min(down * across * problem.batches * config.matrices, resident(config, sms)) * config.cluster
+        sent, moved = loaded / min(PORT_BYTES, L2_BYTES / running), 0
+    moved += (rows + config.waves * columns / config.ctas) * PANEL
+    stored = rows * columns * (SUM_BYTES if config.matrices > 1 else problem.size)
     once = stored / (DIRECT_BYTES if config.direct else STORE_BYTES)
+    if config.clustered:
+        once /= config.slices
     cycles = rounds * blocks * max(multiplied, sent, moved / SMEM_BYTES) + once * (
         rounds if config.accumulators == 1 == config.waves else 1
     )
     often = problem.m * (COMMON if across > 1 else 1.0) + problem.n * (COMMON if down > 1 else 1.0)
     read = often * problem.k * problem.size * problem.batches
     busy = cycles / MHZ + PAIR_US * (config.ctas > 1)
-    warm = busy if config.slices == 1 else busy + SUM_US + problem.m * problem.n / SUM_ELEMENTS_US
-    parts = config.slices * problem.m * problem.n * SUM_BYTES if config.slices > 1 else 0
+    warm = busy if config.matrices == 1 else busy + SUM_US + problem.m * problem.n / SUM_ELEMENTS_US
+    if config.clustered:
+        warm += exchange_cycles(config, multiplied) / MHZ
+    parts = config.slices * problem.m * problem.n * SUM_BYTES if config.matrices > 1 else 0
     memory = (read + min(read, DIRTY)) / HBM_BYTES
     read_us = float((busy**OVERLAP + memory**OVERLAP) ** (1 / OVERLAP))
     cold = warm - busy + read_us + parts / SUM_BYTES_US
     return (2 * cold + warm) / 3
+
+
+def exchange_cycles(config: Tiling, multiplied: float) -> float:
+    """Returns the cycles from the last mma of a ``clustered`` tile until a CTA has its columns of the other slices.
+
+    Each CTA stores the columns of the others and loads as many; sums of half a tile are stored meanwhile the last
+    k-blocks, of ``multiplied`` cycles each, are multiplied with the other half.
+    """
+    (rows, columns), slices = config.tile, config.slices
+    nbytes = rows * columns * SUM_BYTES * (slices - 1) / slices
+    return nbytes / DIRECT_BYTES + nbytes / PORT_BYTES - config.stagger * multiplied / 2 + EXCHANGE
