@@ -236,6 +236,7 @@ SHIPPED: dict[str, Run] = {
     **{
         f"gradients in order of {head_dim}, {mask}": _gradients(mask, head_dim, 1, ordered=True)
         for head_dim in sm90_backward_plan.HEAD_DIMS
+        if head_dim <= sm90_backward_plan.WIDE
         for mask in MASKS
     },
 }

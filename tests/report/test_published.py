@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from tests.report.timelines import profile
+from warpwright.cli.ladder_table import notes_of
+from warpwright.report.html.profile import profile_page
 from warpwright.report.published import CUBLAS, DISAGREEMENTS, PUBLISHED
+from warpwright.report.text import profile_tables
 from warpwright.targets import DEVICES
 
 
@@ -17,3 +25,18 @@ def test_a_disagreement_is_about_a_figure_that_is_published_and_differs() -> Non
     for level, rates in DISAGREEMENTS.items():
         assert all(PUBLISHED[level][size] != rate for size, rate in rates.items())
     assert set(CUBLAS) == set(PUBLISHED[9])
+
+
+def test_a_prediction_beyond_all_published_rates_says_so() -> None:
+    shown = replace(profile(k_blocks=16), tflops=1900.0, device="b200")
+    sentence = (
+        "o published GEMM of 16 bits is so fast on a b200: the fastest has 1,772 TFLOPS (Modular, Matrix Multiplication "
+        "on Blackwell, part 4)"
+    )
+    assert f"[dim]n{sentence}[/dim]" in list(profile_tables(shown))
+    assert f"N{sentence}" in profile_page(shown)
+    for other in ({"tflops": 1700.0}, {"device": "gb200"}, {"rate": 2.0}):
+        assert not any(sentence in str(each) for each in profile_tables(replace(shown, **other)))
+    step: Any = SimpleNamespace(summary="", stages=4)
+    row = {"level": 9, "device": "b200", "tflops": 1900.0}
+    assert f"  level 9: n{sentence}" in list(notes_of([row], [(9, step)], improved=False))

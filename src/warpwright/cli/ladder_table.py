@@ -18,7 +18,7 @@ from warpwright.ops.matmul.plan import LadderConfig
 from warpwright.report.account import account, loss, reason
 from warpwright.report.format import percent, signed_percent
 from warpwright.report.ladder import Level, peak_tflops
-from warpwright.report.published import CUBLAS, PUBLISHED
+from warpwright.report.published import CUBLAS, PUBLISHED, beyond_published
 from warpwright.report.tables import table
 from warpwright.report.text import main_stall
 from warpwright.vgpu.timing import Profile
@@ -137,6 +137,10 @@ def notes_of(
         yield "  levels 1 to 3 improved: CTAs share an SM, and a store has 16 bytes"
         yield "  levels 4 and 5 improved: rows reach shared memory 16 bytes at a time"
         yield "  level 5 improved: mbarriers are initialised once, and phases continue from tile to tile"
+    fastest = max(rows, key=lambda row: float(row["tflops"]))
+    beyond = "" if format else beyond_published(fastest["device"], fastest["tflops"])
+    if beyond:
+        yield f"  level {fastest['level']}: {beyond}"
     if "published_cublas" in rows[0]:
         cublas = f"{rows[0]['published_cublas']:,.0f}"
         yield f"  published: by the authors of the levels, on a GB200; cuBLAS there: {cublas} TFLOPS"

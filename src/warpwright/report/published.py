@@ -7,11 +7,17 @@ was measured by this project.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
-__all__ = ["ATTENTION", "CUBLAS", "DISAGREEMENTS", "PUBLISHED"]
+__all__ = ["ATTENTION", "CUBLAS", "DISAGREEMENTS", "FASTEST", "PUBLISHED", "beyond_published"]
 
 Sizes = Mapping[int, float]
+
+# The fastest published GEMM of 16 bits of a board: TFLOPS and source. cuBLAS had 1763 there in the same series.
+FASTEST: Mapping[str, tuple[float, str]] = {
+    "b200": (1772, "Modular, Matrix Multiplication on Blackwell, part 4"),
+}
 
 PUBLISHED: Mapping[int, Sizes] = {
     1: {4096: 100, 8192: 91.5},  # about 100, in the write-up of level 2
@@ -42,3 +48,11 @@ ATTENTION: Mapping[int, Mapping[str, float]] = {
 }
 """Published microseconds of causal attention, 32 heads of 128, on an RTX 5090, by length and column of the table. All
 columns are times of the first kernel (docs/errata.md)."""
+
+
+def beyond_published(device: str, tflops: float) -> str:
+    """Returns a sentence if 16-bit MMAs are predicted faster than any published GEMM of the board, else ""."""
+    fastest, source = FASTEST.get(device, (math.inf, ""))
+    if tflops <= fastest:
+        return ""
+    return f"no published GEMM of 16 bits is so fast on a {device}: the fastest has {fastest:,.0f} TFLOPS ({source})"

@@ -12,6 +12,7 @@ from rich.markup import escape
 from warpwright import targets
 from warpwright.report.account import account
 from warpwright.report.format import base_name, clause, gain_text, headline, percent
+from warpwright.report.published import beyond_published
 from warpwright.report.tables import table
 from warpwright.vgpu.timing import Profile, Role
 
@@ -35,6 +36,9 @@ def profile_tables(profile: Profile, advice: Sequence[Any] = ()) -> Iterator[Ren
     """Yields the output of ``warpwright profile``: time, use of the GPU, grid, parts of the time, stalls, advice."""
     yield f"[bold]{_title(profile)}[/bold]"
     yield table([time_row(profile)])
+    beyond = beyond_published(profile.device, profile.tflops) if profile.rate == 1.0 else ""
+    if beyond:
+        yield f"[dim]{escape(beyond)}[/dim]"
     if profile.ranks:
         yield table(list(rank_rows(profile)), "the ranks of the node")
     yield table([usage_row(profile)], "use of the GPU, of its peak")

@@ -89,14 +89,14 @@ def bounds(problem: Problem, given: Arrays) -> Arrays:
     """Returns the largest errors before the results are rounded. Inputs must be finite.
 
     P, dS and O, from which the mean gradient of a row is computed, are rounded to the dtype: by half a unit in the last
-    place, in float16 also by half its smallest number. The error of a score is that of its float32 sum, a relative
-    error of P and dS.
+    place, in float16 also by half its smallest number; in bfloat16 weights below the least normal float32 are 0
+    (ex2.approx.ftz). The error of a score is that of its float32 sum, a relative error of P and dS.
     """
     q, k, v, do = (np.abs(each.astype(np.float64)) for each in given)
     keys, values = (np.repeat(each, problem.group, axis=1) for each in (k, v))
     weights, _ = reference._weights(problem, *given[:2])
     half = 0.5 * float(ulp(np.ones(1), problem.dtype)[0])
-    tiny = 2.0**-25 if problem.dtype == np.float16 else 0.0
+    tiny = 2.0**-25 if problem.dtype == np.float16 else 2.0**-126
     sums = (q @ keys.swapaxes(-1, -2)).max() * problem.factor
     relative = 2 * half + 4 * (sums + 1) * (problem.head_dim // MMA_K + 4) * FLOAT32_STEP
     of_mean = (weights @ values * do).sum(-1, keepdims=True)

@@ -17,6 +17,7 @@ from warpwright.report.html.sources import excerpt
 from warpwright.report.html.stalls import stall_listings
 from warpwright.report.html.timeline import slowest, timeline_data
 from warpwright.report.html.verdict import badge, verdict_parts
+from warpwright.report.published import beyond_published
 from warpwright.report.text import grid_row, rank_rows, time_row, usage_row
 from warpwright.report.verdict import Verdict as Errors
 from warpwright.vgpu.checks.findings import Verdict
@@ -73,7 +74,9 @@ def profile_page(
     """Returns the HTML file of a profile; ``result``: the errors of its result against float64; ``verdict``: of the
     same launch, with its accesses on the timeline; ``source``, ``command``: as in `verdict_page`."""
     title = headline(profile)
-    head = Html(element("h1", title) + element("p", how_text(profile), class_="quiet") + time_tiles(profile))
+    beyond = beyond_published(profile.device, profile.tflops) if profile.rate == 1.0 else ""
+    how = ". ".join(filter(None, (how_text(profile), beyond[:1].upper() + beyond[1:])))
+    head = Html(element("h1", title) + element("p", how, class_="quiet") + time_tiles(profile))
     sections = list(profile_sections(profile))
     if result is not None:
         errors = section("result", "The result, against float64", table([result.as_row()]))

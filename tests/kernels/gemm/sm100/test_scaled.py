@@ -126,7 +126,7 @@ PUBLISHED = [
 def test_the_prediction_is_near_published_gemms(
     name: str, shape: tuple[int, int, int], dtype: Any, published: float
 ) -> None:
-    """Energy of 8-bit and 4-bit flops: it lowers the clock, which limits these sizes. The fastest kernel of each source."""
+    """Energy of 8-bit and 4-bit flops lowers the clock, which limits these sizes. The fastest kernel of each source."""
     a, b = scaled_operands(shape, name, None)
     call = ww.launches(ww.matmul, a, b.T, device="b200", level=5, out_dtype=dtype)
     (launch,) = call
