@@ -260,7 +260,7 @@ def _race(edited: Edited, finding: Finding) -> bool:
     """Two accesses in either order, by any warps or by those of the finding, where several warps access the same cells;
     for an edited address also the accesses that the edit moves there, for a wait the mbarriers of `_early_offsets`."""
     one, two = (of_step(edited.execution, step) for step in finding.steps)
-    if all("global" in edited.execution.insts[inst].opcode for inst in one | two):
+    if all(re.match(r"(ld|st)\b.*\.global", edited.execution.insts[inst].opcode) for inst in one | two):
         return _global_race(edited, finding)
     first, second = (step.thread // 32 for step in finding.steps)
     if _either_order(memory)(edited, finding) or orders(edited, one, two, memory, (first, second)):
@@ -272,7 +272,7 @@ def _race(edited: Edited, finding: Finding) -> bool:
 
 
 def _global_race(edited: Edited, finding: Finding) -> bool:
-    """Two accesses of global memory, whose addresses an execution lacks: of the two threads, any such two."""
+    """Two loads or stores of global memory, whose addresses an execution lacks: of the two threads, any such two."""
     execution, events = edited.execution, []
     for step in finding.steps:
         lane = (step.cta[0] % execution.ranks * execution.per_cta) * 32 + step.thread

@@ -30,8 +30,8 @@ def test_a_disagreement_is_about_a_figure_that_is_published_and_differs() -> Non
 def test_a_prediction_beyond_all_published_rates_says_so() -> None:
     shown = replace(profile(k_blocks=16), tflops=1900.0, device="b200")
     sentence = (
-        "o published GEMM of 16 bits is so fast on a b200: the fastest has 1,772 TFLOPS (Modular, Matrix Multiplication "
-        "on Blackwell, part 4)"
+        "o published GEMM of 16 bits is so fast on a b200: the fastest has 1,772 TFLOPS (Modular, Matrix "
+        "Multiplication on Blackwell, part 4)"
     )
     assert f"[dim]n{sentence}[/dim]" in list(profile_tables(shown))
     assert f"N{sentence}" in profile_page(shown)
