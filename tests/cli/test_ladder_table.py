@@ -57,7 +57,7 @@ def test_measured_rows_make_a_chart_without_stalls() -> None:
 
 
 def test_published_and_improved_levels_are_named_below_the_table() -> None:
-    rows = [{"level": 5, "tflops": 1.0}]
+    rows = [{"level": 5, "tflops": 1.0, "device": "b200"}]
     published, improved = (
         list(ladder_table.notes_of(rows, [(5, step)], step is IMPROVED[5])) for step in (LEVELS[5], IMPROVED[5])
     )
