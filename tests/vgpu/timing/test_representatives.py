@@ -47,6 +47,11 @@ def one_reads(x: Global[f32], reader: u32):
     x[(ctaid.x + 2) * 1024 + tid.x] = 1.0
 
 
+@kernel("sm_120a", threads=32)
+def idle(x: Global[f32]):
+    pass
+
+
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The clusters that ran, of the launches in a test."""
@@ -134,3 +139,11 @@ def test_a_cluster_with_other_accesses_is_timed_where_no_sampled_wave_has_one(re
     args = [np.zeros(852 * 1024, np.float32), reader]
     profile = ww.profile(one_reads, 850, args=args, device="rtx5090", fast=False)
     assert profile.bytes_l2 == 852 * 4096
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_launch_that_does_nothing_takes_the_time_of_a_launch(fast: bool) -> None:
+    args = [np.zeros(1, np.float32)]
+    one, many = (ww.profile(idle, grid, args=args, device="rtx5090", fast=fast) for grid in (1, 170))
+    assert one.launch_us <= one.time_us <= many.time_us < one.launch_us + 1
+    assert one.tail == many.tail == 0

@@ -472,7 +472,9 @@ def _profile(grid: _Grid, runs: list[_Run], journal: Journal, clocks: _Clocks, f
 
 
 def _tail(grid: _Grid, runs: list[_Run]) -> float:
-    """The share of the SMs' time in which they are out of work."""
+    """The share of the SMs' time in which they are out of work; 0 if there is none."""
+    if not runs[0].cycles:
+        return 0.0
     per_step = runs[0].cycles / max(1, grid.steps(runs[0].load))
     replayed = {each.load: each.cycles for each in runs}
     loads = grid.loads()

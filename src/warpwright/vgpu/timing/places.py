@@ -67,11 +67,12 @@ def later_wave(clusters: int, count: int) -> int:
 
 
 def assign_places(lengths: Sequence[int], places: int) -> list[int]:
-    """The place of each cluster: a cluster starts at the place that is free first, by the lengths of the clusters."""
+    """The place of each cluster: a cluster starts at the place that is free first, by the lengths of the clusters. One
+    that does nothing takes its place too."""
     free = [(0, place) for place in range(places)]
     found = []
     for length in lengths:
         end, place = heapq.heappop(free)
         found.append(place)
-        heapq.heappush(free, (end + length, place))
+        heapq.heappush(free, (end + max(1, length), place))
     return found
