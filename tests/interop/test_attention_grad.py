@@ -139,6 +139,15 @@ def test_a_fixed_order_on_hopper(function: Any, orders: list[bool], monkeypatch:
         near(each, [x.double() for x in found[0]])
 
 
+@pytest.mark.parametrize("function", [plain, packed, capped])
+def test_wide_heads_have_no_fixed_order(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = leaves(head_dim=136)
+    out = function(*given)[0].sum()
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    with pytest.raises(UsageError, match="the gradient by q is summed in any order"):
+        torch.autograd.grad(out, given)
+
+
 def test_a_mask_function_has_no_fixed_order(monkeypatch: pytest.MonkeyPatch) -> None:
     given = leaves()
     out = AttentionMods(mask_mod=lambda batch, head, q, k: q + 5 >= k)(*given)[0].sum()

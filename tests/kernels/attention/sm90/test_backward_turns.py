@@ -213,6 +213,13 @@ def test_the_option_takes_the_ordered_kernel_or_is_refused() -> None:
         "attention: given deterministic=True and mask_mod, with which the gradient by q is summed in any order; "
         "expected deterministic=False, or causal=True or window=(left, right) instead of mask_mod"
     )
+    wide = [np.zeros((1, 1, 8, 136), BF16)] * 4
+    with pytest.raises(UsageError) as caught:
+        gradients(*wide, np.zeros((1, 1, 8), np.float32), wide[0], device=H200, deterministic=True)
+    assert str(caught.value) == (
+        "attention: given deterministic=True and head dimension 136, whose kernel sums the gradient by q in any order; "
+        "expected deterministic=False, or a head dimension of at most 128"
+    )
 
 
 def test_caps_sinks_and_functions_of_the_score() -> None:
