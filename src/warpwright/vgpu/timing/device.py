@@ -89,10 +89,8 @@ class _Grid:
         wait for others differ by what they find."""
         present = {self.kind_of[number] for wave in self.waves for number in wave}
         firsts = [kind.members[0] for i, kind in enumerate(self.kinds) if i not in present]
-        return [number for number in firsts if self._accesses(number) != self._accesses(self._representative(number))]
-
-    def _accesses(self, number: int) -> int:
-        return len(self.kinds[self.kind_of[number]].program.nbytes)
+        accesses = {number: len(self.kinds[kind].program.nbytes) for number, kind in self.kind_of.items()}
+        return [number for number in firsts if accesses[number] != accesses[self._representative(number)]]
 
     def _shares(self) -> dict[tuple[int, int], Shares]:
         """For each kind and wave the fields of `Work` for each position, averaged over the clusters."""
