@@ -93,7 +93,8 @@ def peers(q: Tensor, rows: Tensor, paged: tuple[Tensor, Tensor, Tensor]) -> dict
     for name, run in tried.items():
         try:
             run()
-        except (RuntimeError, ValueError, AssertionError, NotImplementedError):
+        except (RuntimeError, ValueError, AssertionError, NotImplementedError) as why:
+            print(f"{name} is left out: {why}", file=sys.stderr)
             continue
         found[name] = run
     return found

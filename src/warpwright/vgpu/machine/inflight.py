@@ -44,7 +44,8 @@ def _kinds(insts: list[Inst]) -> list[int]:
 
 
 class _Split(NamedTuple):
-    """Which records of a queue are of tensor operations, of plain loads by instruction, and others; None: none."""
+    """The numbers of the records of a queue that are tensor operations, of the plain loads of each instruction, and of
+    the others; None where there are none."""
 
     tensor: NDArray[np.intp] | None
     loads: list[tuple[int, NDArray[np.intp]]]

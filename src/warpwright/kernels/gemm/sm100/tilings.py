@@ -27,7 +27,7 @@ L2_PROMOTION = 256
 # shared memory, and of the stores of an SM by TMA and by threads
 MMA_LEAST, SM_BYTES, SMEM_BYTES, STORE_BYTES, DIRECT_BYTES = 44.0, 60.0, 128.0, 32.0, 62.0
 # Likewise, if `clustered`: bytes a cycle from L2 to all SMs and to one; cycles from the last mma until a word of
-# another CTA is in registers, without the time of the bytes: mma 190, commit 45, remote arrival 224, load from L2 305
+# another CTA is in registers, without the time of the bytes: mma 60, commit 45, remote arrival 224, load from L2 305
 L2_BYTES, PORT_BYTES, EXCHANGE = 13300.0, 123.0, 634.0
 MHZ, HBM_BYTES = 1850.0, 6.5e6  # a microsecond
 COMMON = 1.3  # device memory reads what several SMs need at once this much slower
