@@ -13,8 +13,8 @@ from tests.vgpu.engines.fabric import Cluster, operation
 from tests.vgpu.engines.operands import DTYPES
 from tests.vgpu.engines.test_tensor import IDESC, MMA, descriptor
 from warpwright.vgpu.engines import product, tensor
-from warpwright.vgpu.jit.product import B_PANEL, BLOCK_K, LARGEST_PANEL, Tile, text, tile_of
-from warpwright.vgpu.jit.runtime import Engine
+from warpwright.vgpu.jit.product import B_PANEL, BLOCK_K, LARGEST_PANEL, PLAN, Tile, text, tile_of
+from warpwright.vgpu.jit.runtime import Engine, function
 
 TILES = (Tile(16, 2, 8), Tile(8, 2, 4), Tile(4, 2, 8))
 POINTER = ctypes.c_void_p
@@ -97,30 +97,25 @@ def test_instructions_together_give_the_bits_of_instructions_alone() -> None:
 def packed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Returns the list of the operands that products pack: "a" or "b", and rows."""
     called: list[tuple[str, int]] = []
-    prepare = product.prepare
 
-    def follow(name: str, operand: product.Operand) -> None:
-        pack = operand.pack
+    def follow(name: str) -> Any:
+        routine = function(name)
 
-        def record(*words: int) -> None:
-            called.append((name, words[3]))
-            pack(*words)
+        def record(plan_at: int, *words: int) -> None:
+            plan = (ctypes.c_int64 * len(PLAN)).from_address(plan_at)
+            called.append(("a", routine(plan_at, *words)))
+            called.extend([("b", plan[PLAN.index("rows_b")])] if words[-1] else [])
 
-        operand.pack = record
+        return record
 
-    def prepare_followed(*arguments: Any) -> product.Product:
-        found = prepare(*arguments)
-        follow("a", found.a)
-        follow("b", found.b)
-        return found
-
-    monkeypatch.setattr(product, "prepare", prepare_followed)
+    monkeypatch.setattr(product, "function", follow)
     return called
 
 
+@pytest.mark.parametrize("add", [True, False], ids=["add", "start"])
 @pytest.mark.parametrize("differs", ["nothing", "A", "sums"])
 def test_a_pair_with_the_same_rows_and_sums_is_multiplied_once(
-    differs: str, packed: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+    differs: str, add: bool, packed: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, expected = fill(same=True), fill(same=True)
     for cluster in (found, expected):
@@ -128,11 +123,20 @@ def test_a_pair_with_the_same_rows_and_sums_is_multiplied_once(
             cluster.shared[1, 2048 + 1024 * 15 + 1000 : 2048 + 1024 * 16] ^= 1  # the last of 128 rows
         if differs == "sums":
             cluster.tmem[1, 31, 127] ^= 1
-    run(found, *(mma(k) for k in range(4)))
-    monkeypatch.setattr(product, "_are_twins", lambda *_: False)
-    run(expected, *(mma(k) for k in range(4)))
+    ops = [mma(k, add=add or k > 0) for k in range(4)]
+    run(found, *ops)
+    prepare = product.prepare
+
+    def prepare_apart(*arguments: Any) -> product.Product:
+        apart = prepare(*arguments)
+        apart.plan[PLAN.index("paired")] = 0
+        return apart
+
+    monkeypatch.setattr(product, "prepare", prepare_apart)
+    run(expected, *ops)
     np.testing.assert_array_equal(found.tmem, expected.tmem)
-    assert packed == [("a", 128 if differs == "nothing" else 256), ("b", 32), ("a", 256), ("b", 32)]
+    once = differs == "nothing" or (differs == "sums" and not add)
+    assert packed == [("a", 128 if once else 256), ("b", 32), ("a", 256), ("b", 32)]
 
 
 def test_products_with_one_b_pack_it_once_until_memory_changes(packed: list[tuple[str, int]]) -> None:

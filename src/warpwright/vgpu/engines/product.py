@@ -6,8 +6,9 @@ descriptors only, so a run that is repeated keeps it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,32 +17,22 @@ from warpwright.vgpu.engines.accumulator import Block, cells_of
 from warpwright.vgpu.engines.op import Fabric
 from warpwright.vgpu.engines.operand import Matrix, Shape, buffer, plan
 from warpwright.vgpu.jit.product import B_PANEL, KINDS, LARGEST_PANEL
-from warpwright.vgpu.jit.runtime import function, product_tile
+from warpwright.vgpu.jit.runtime import address, function
 
 __all__ = ["Packed", "Product", "add", "is_packable", "prepare"]
 
 
 @dataclass(slots=True, eq=False)
-class Operand:
-    """What some instructions read of A or B: its shape, its chunks, and the routine that packs them."""
-
-    shape: Shape
-    chunks: Matrix
-    pack: Callable[..., None]
-
-
-@dataclass(slots=True, eq=False)
 class Product:
-    """Some instructions on one accumulator, whose rectangles of tensor memory are ``cells``; ``tiles``: the extents of
-    each, and where its rows of A and B begin. ``k``: elements along K. ``paired``: the second half of the cells is for
-    rows of A in the other CTA of a pair, at the same places."""
+    """Some instructions on one accumulator, as `accumulate` takes them: a plan at ``plan_at``. ``left`` and ``right``:
+    elements of A and B; ``b``: the chunks of B. The plan names ``kept``."""
 
-    a: Operand
-    b: Operand
-    k: int
-    cells: list[NDArray[np.int32]]
-    tiles: list[tuple[int, int, int, int, int, int]]
-    paired: bool
+    plan: NDArray[np.int64]
+    plan_at: int
+    left: int
+    right: int
+    b: Matrix
+    kept: tuple[Any, ...]
 
 
 def is_packable(a: Shape, b: Shape, d_type: str, layout: tuple[Block, ...]) -> bool:
@@ -63,20 +54,31 @@ def prepare(
     """Returns the product of instructions with these descriptors of A and B, on the accumulator at ``place``: first
     CTA, address, rectangles. Raises DescriptorError."""
     base, d, layout = place
-    a, b = (
-        _operand(fabric, shape, column) for shape, column in zip(shapes, zip(*descriptors, strict=True), strict=True)
-    )
+    matrices = [
+        plan(((column, shape),), fabric.shared_limit, fabric.shared_stride)
+        for shape, column in zip(shapes, zip(*descriptors, strict=True), strict=True)
+    ]
     cells = [cells_of(fabric, base, d, block) for block in layout]
     tiles = [
         (each.ctypes.data, each.strides[0], m.start, n.start, m.stop - m.start, n.stop - n.start)
         for (_, _, _, n, m), each in zip(layout, cells, strict=True)
     ]
-    return Product(a, b, k, cells, tiles, a.shape.ctas == 2 and a.shape.major == "k")
+    words = np.array([*_words(shapes, matrices, k, len(tiles)), *itertools.chain(*tiles)], np.int64)
+    (a, b), kept = shapes, (*matrices, *cells)
+    return Product(words, words.ctypes.data, a.rows * k, b.rows * k, matrices[1], kept)
 
 
-def _operand(fabric: Fabric, shape: Shape, descriptors: tuple[int, ...]) -> Operand:
-    chunks = plan(((descriptors, shape),), fabric.shared_limit, fabric.shared_stride)
-    return Operand(shape, chunks, function(f"pack_{'rows' if shape.major == 'k' else 'columns'}_{shape.type}"))
+def _words(shapes: tuple[Shape, Shape], matrices: list[Matrix], k: int, tiles: int) -> list[int]:
+    """Returns the words `PLAN`. Paired: the second half of the tiles is for rows of A in the other CTA of a pair, at
+    the same places."""
+    (a, b), (chunks_a, chunks_b) = shapes, matrices
+    paired = a.ctas == 2 and a.major == "k"
+    left = a.rows, k, chunks_a.at, chunks_a.count, _packing(a)
+    return [*left, b.rows, chunks_b.at, _packing(b), paired, tiles]
+
+
+def _packing(shape: Shape) -> int:
+    return address(f"pack_{'rows' if shape.major == 'k' else 'columns'}_{shape.type}")
 
 
 @dataclass(slots=True)
@@ -89,26 +91,7 @@ class Packed:
 
 def add(fabric: Fabric, product: Product, base: int, packed: Packed, *, accumulate: bool) -> None:
     """Add a product to its accumulator, without ``accumulate`` to 0. ``base``: the first CTA of the group."""
-    host, k, cells = fabric.shared_host + base * fabric.shared_stride, product.k, product.cells
-    for each in () if accumulate else cells:
-        each.fill(0)
-    twins = product.paired and _are_twins(fabric, product, host)
-    rows, blocks = (product.a.shape.rows // 2, len(cells) // 2) if twins else (product.a.shape.rows, len(cells))
-    left, right = buffer("packed a", rows * k)[1], buffer("packed b", product.b.shape.rows * k)[1]
-    product.a.pack(left, host, product.a.chunks.at, rows, k, product_tile().panel)
-    if packed.key != (product.b.chunks, base):
-        product.b.pack(right, host, product.b.chunks.at, product.b.shape.rows, k, B_PANEL)
-        packed.key = product.b.chunks, base
-    multiply = function("product")
-    for to, pitch, row, column, height, width in product.tiles[:blocks]:
-        multiply(to, pitch, left + 4 * row * k, right + 4 * column * k, height, width, k)
-    for copy, each in zip(cells[blocks:], cells, strict=False):
-        copy[...] = each
-
-
-def _are_twins(fabric: Fabric, product: Product, host: int) -> bool:
-    """Whether both CTAs of a pair have the same rows of A and the same sums, so that one product serves both."""
-    chunks, half = product.a.chunks, len(product.cells) // 2
-    if not function("same_chunks")(host, host + fabric.shared_stride, chunks.at, chunks.count // 2):
-        return False
-    return all(np.array_equal(*pair) for pair in zip(product.cells[:half], product.cells[half:], strict=True))
+    host, key = fabric.shared_host + base * fabric.shared_stride, (product.b, base)
+    left, right = buffer("packed a", product.left)[1], buffer("packed b", product.right)[1]
+    function("accumulate")(product.plan_at, host, fabric.shared_stride, left, right, accumulate, packed.key != key)
+    packed.key = key

@@ -281,6 +281,141 @@ done:
   ret i64 %moved
 }
 
+; The live lanes of a warp that are blocked at the barrier of the cluster: those that arrive in bits 0-31, those that wait
+; for its end in 32-63.
+define i64 @at_cluster(ptr %w) {
+  %pl = getelementptr i8, ptr %w, i64 $live
+  %live = load i32, ptr %pl
+  %pb = getelementptr i8, ptr %w, i64 $blocked
+  %blocked = load i32, ptr %pb
+  %pk = getelementptr i8, ptr %w, i64 $wait_kind
+  %kinds = load <32 x i32>, ptr %pk
+  %kind = icmp eq <32 x i32> %kinds, splat (i32 $WAIT_CLUSTER)
+  %there = bitcast <32 x i1> %kind to i32
+  %pa = getelementptr i8, ptr %w, i64 $wait_arg
+  %args = load <32 x i64>, ptr %pa
+  %arg = icmp ne <32 x i64> %args, zeroinitializer
+  %waits = bitcast <32 x i1> %arg to i32
+  %bl = and i32 %blocked, %live
+  %at = and i32 %bl, %there
+  %waiting = and i32 %at, %waits
+  %arriving = xor i32 %at, %waiting
+  %low = zext i32 %arriving to i64
+  %w64 = zext i32 %waiting to i64
+  %high = shl i64 %w64, 32
+  %both = or i64 %low, %high
+  ret i64 %both
+}
+
+; Let lanes of a warp go on that are %free, in a mask of this warp, or at %more: they owe no wait any more.
+define i32 @free_lanes(ptr %w, ptr %free, i32 %waiting, i32 %more) {
+  %f = load i32, ptr %free
+  %ready = and i32 %waiting, %f
+  %moved = or i32 %ready, %more
+  %kept = xor i32 %moved, -1
+  %f1 = and i32 %f, %kept
+  store i32 %f1, ptr %free
+  %pb = getelementptr i8, ptr %w, i64 $blocked
+  %blocked = load i32, ptr %pb
+  %b1 = and i32 %blocked, %kept
+  store i32 %b1, ptr %pb
+  ret i32 %moved
+}
+
+; Settle the barrier of the cluster (section 9.7.13.3). %state has masks of lanes by warp: those that have arrived in this
+; phase and not yet waited, then those that arrived in an earlier one; %came receives those that arrive now. Returns
+; whether some lane may run on, or -1, without effects, if a lane arrives twice or waits without having arrived.
+define i64 @settle_cluster(ptr %warps, i32 %n, ptr %state, ptr %came) {
+entry:
+  %count = sext i32 %n to i64
+  %frees = getelementptr i32, ptr %state, i64 %count
+  br label %check
+check:
+  %i = phi i64 [ 0, %entry ], [ %i1, %legal ]
+  %pw = getelementptr ptr, ptr %warps, i64 %i
+  %w = load ptr, ptr %pw
+  %at = call i64 @at_cluster(ptr %w)
+  %arriving = trunc i64 %at to i32
+  %high = lshr i64 %at, 32
+  %waiting = trunc i64 %high to i32
+  %pc = getelementptr i32, ptr %came, i64 %i
+  store i32 %arriving, ptr %pc
+  %pa = getelementptr i32, ptr %state, i64 %i
+  %pf = getelementptr i32, ptr %frees, i64 %i
+  %a = load i32, ptr %pa
+  %f = load i32, ptr %pf
+  %owed = or i32 %a, %f
+  %again = and i32 %arriving, %owed
+  %paid = xor i32 %owed, -1
+  %early = and i32 %waiting, %paid
+  %wrong = or i32 %again, %early
+  %right = icmp eq i32 %wrong, 0
+  br i1 %right, label %legal, label %bad
+bad:
+  ret i64 -1
+legal:
+  %i1 = add i64 %i, 1
+  %im = icmp ult i64 %i1, %count
+  br i1 %im, label %check, label %arrive
+arrive:
+  %j = phi i64 [ 0, %legal ], [ %j1, %arrive ]
+  %some = phi i32 [ 0, %legal ], [ %some1, %arrive ]
+  %missing = phi i32 [ 0, %legal ], [ %missing1, %arrive ]
+  %moved = phi i32 [ 0, %legal ], [ %moved1, %arrive ]
+  %jw = getelementptr ptr, ptr %warps, i64 %j
+  %v = load ptr, ptr %jw
+  %jat = call i64 @at_cluster(ptr %v)
+  %jhigh = lshr i64 %jat, 32
+  %jwaiting = trunc i64 %jhigh to i32
+  %jc = getelementptr i32, ptr %came, i64 %j
+  %new = load i32, ptr %jc
+  %ja = getelementptr i32, ptr %state, i64 %j
+  %old = load i32, ptr %ja
+  %all = or i32 %old, %new
+  store i32 %all, ptr %ja
+  %jf = getelementptr i32, ptr %frees, i64 %j
+  %went = call i32 @free_lanes(ptr %v, ptr %jf, i32 %jwaiting, i32 %new)
+  %moved1 = or i32 %moved, %went
+  %some1 = or i32 %some, %all
+  %pl = getelementptr i8, ptr %v, i64 $live
+  %live = load i32, ptr %pl
+  %out = xor i32 %all, -1
+  %absent = and i32 %live, %out
+  %missing1 = or i32 %missing, %absent
+  %j1 = add i64 %j, 1
+  %jm = icmp ult i64 %j1, %count
+  br i1 %jm, label %arrive, label %judge
+judge:
+  %any = icmp ne i32 %some1, 0
+  %whole = icmp eq i32 %missing1, 0
+  %over = and i1 %any, %whole
+  br i1 %over, label %phase, label %done
+done:
+  %goes = icmp ne i32 %moved1, 0
+  %result = zext i1 %goes to i64
+  ret i64 %result
+phase:
+  %k = phi i64 [ 0, %judge ], [ %k1, %phase ]
+  %kw = getelementptr ptr, ptr %warps, i64 %k
+  %u = load ptr, ptr %kw
+  %ka = getelementptr i32, ptr %state, i64 %k
+  %kf = getelementptr i32, ptr %frees, i64 %k
+  %arrived = load i32, ptr %ka
+  %kfree = load i32, ptr %kf
+  %released = or i32 %arrived, %kfree
+  store i32 %released, ptr %kf
+  store i32 0, ptr %ka
+  %kat = call i64 @at_cluster(ptr %u)
+  %khigh = lshr i64 %kat, 32
+  %kwaiting = trunc i64 %khigh to i32
+  %kwent = call i32 @free_lanes(ptr %u, ptr %kf, i32 %kwaiting, i32 0)
+  %k1 = add i64 %k, 1
+  %km = icmp ult i64 %k1, %count
+  br i1 %km, label %phase, label %opened
+opened:
+  ret i64 1
+}
+
 ; Settle the barriers of a cluster in which no warp can run, if nobody but the barriers need look at it: the queue is
 ; empty, no warp is done and none is at the barrier of the cluster, and rows, if any, are few.
 define i1 @settle_alone(ptr %warps, i32 %n, ptr %bars, ptr %log) {

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["B_PANEL", "KINDS", "LARGEST_PANEL", "Tile", "text", "tile_of"]
+__all__ = ["B_PANEL", "KINDS", "LARGEST_PANEL", "PLAN", "TILE_WORDS", "Tile", "text", "tile_of"]
 
 B_PANEL = 8  # rows of B in a panel
 LARGEST_PANEL = 32  # rows of A in a panel, of all tiles; a multiple of the others
 BLOCK_K = 256  # elements of K after which the next tile goes on: the panel of A stays in the first cache
 GROUP = 8  # rows of a transposition: a chunk of 16 bytes has as many elements
 KINDS = ("bf16", "f16")
+PLAN = ("rows_a", "k", "chunks_a", "count_a", "pack_a", "rows_b", "chunks_b", "pack_b", "paired", "tiles")
+TILE_WORDS = (
+    6  # of a tile in a plan, in bytes and elements: address, pitch, first row of A and of B, rows of A and of B
+)
 
 
 class Tile(NamedTuple):
@@ -43,8 +47,9 @@ def tile_of(features: str) -> Tile:
 
 
 def text(tile: Tile) -> str:
-    """Returns the IR of `product` and of the packing routines."""
-    return "\n".join([_tile(tile), _product(tile), *(_pack_rows(kind) + _pack_columns(kind) for kind in KINDS), _SAME])
+    """Returns the IR of `accumulate`, `product` and the packing routines."""
+    packing = [_pack_rows(kind) + _pack_columns(kind) for kind in KINDS]
+    return "\n".join([_tile(tile), _product(tile), *packing, _SAME, _CELLS, _accumulate(tile)])
 
 
 def _tile(tile: Tile) -> str:
@@ -262,3 +267,197 @@ equal:
 differ:
   ret i64 0
 }"""
+
+# Rectangles of sums, as a plan has them: %n rows of %m 32-bit values.
+_CELLS = """
+define internal i64 @word(ptr %at, i64 %i) {
+  %p = getelementptr i64, ptr %at, i64 %i
+  %x = load i64, ptr %p
+  ret i64 %x
+}
+define internal void @clear_cells(ptr %tile) {
+entry:
+  %c = call i64 @word(ptr %tile, i64 0)
+  %pitch = call i64 @word(ptr %tile, i64 1)
+  %m = call i64 @word(ptr %tile, i64 4)
+  %n = call i64 @word(ptr %tile, i64 5)
+  %bytes = shl i64 %m, 2
+  br label %rows
+rows:
+  %r = phi i64 [ 0, %entry ], [ %r1, %rows ]
+  %at = phi i64 [ %c, %entry ], [ %at1, %rows ]
+  %p = inttoptr i64 %at to ptr
+  call void @llvm.memset.p0.i64(ptr %p, i8 0, i64 %bytes, i1 false)
+  %at1 = add i64 %at, %pitch
+  %r1 = add i64 %r, 1
+  %more = icmp ult i64 %r1, %n
+  br i1 %more, label %rows, label %done
+done:
+  ret void
+}
+define internal void @copy_cells(ptr %to, ptr %from) {
+entry:
+  %c = call i64 @word(ptr %to, i64 0)
+  %d = call i64 @word(ptr %from, i64 0)
+  %pitch = call i64 @word(ptr %to, i64 1)
+  %m = call i64 @word(ptr %to, i64 4)
+  %n = call i64 @word(ptr %to, i64 5)
+  %bytes = shl i64 %m, 2
+  br label %rows
+rows:
+  %r = phi i64 [ 0, %entry ], [ %r1, %rows ]
+  %skip = mul i64 %r, %pitch
+  %ci = add i64 %c, %skip
+  %di = add i64 %d, %skip
+  %p = inttoptr i64 %ci to ptr
+  %q = inttoptr i64 %di to ptr
+  call void @llvm.memcpy.p0.p0.i64(ptr %p, ptr %q, i64 %bytes, i1 false)
+  %r1 = add i64 %r, 1
+  %more = icmp ult i64 %r1, %n
+  br i1 %more, label %rows, label %done
+done:
+  ret void
+}
+define internal i1 @same_cells(ptr %a, ptr %b) {
+entry:
+  %c = call i64 @word(ptr %a, i64 0)
+  %d = call i64 @word(ptr %b, i64 0)
+  %pitch = call i64 @word(ptr %a, i64 1)
+  %m = call i64 @word(ptr %a, i64 4)
+  %n = call i64 @word(ptr %a, i64 5)
+  br label %rows
+rows:
+  %r = phi i64 [ 0, %entry ], [ %r1, %next ]
+  %skip = mul i64 %r, %pitch
+  %ci = add i64 %c, %skip
+  %di = add i64 %d, %skip
+  %p = inttoptr i64 %ci to ptr
+  %q = inttoptr i64 %di to ptr
+  br label %lanes
+lanes:
+  %i = phi i64 [ 0, %rows ], [ %i1, %lanes ]
+  %or = phi i32 [ 0, %rows ], [ %or1, %lanes ]
+  %px = getelementptr i32, ptr %p, i64 %i
+  %py = getelementptr i32, ptr %q, i64 %i
+  %x = load i32, ptr %px
+  %y = load i32, ptr %py
+  %xor = xor i32 %x, %y
+  %or1 = or i32 %or, %xor
+  %i1 = add i64 %i, 1
+  %im = icmp ult i64 %i1, %m
+  br i1 %im, label %lanes, label %judge
+judge:
+  %same = icmp eq i32 %or1, 0
+  br i1 %same, label %next, label %done
+next:
+  %r1 = add i64 %r, 1
+  %more = icmp ult i64 %r1, %n
+  br i1 %more, label %rows, label %done
+done:
+  ret i1 %same
+}
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"""
+
+
+def _accumulate(tile: Tile) -> str:
+    """``accumulate(plan, host, stride, left, right, add, fresh)``: a whole product, with what it packs.
+
+    ``plan``: the words `PLAN`, then those of each tile; ``host``: shared memory of the first CTA, ``stride``: to the
+    next; ``left`` and ``right``: room for packed A and B; ``add``: to the sums, else to 0; ``fresh``: B is packed, else
+    it is in ``right``. Returns the rows of A that were multiplied: half of them if both CTAs of a pair have the same
+    rows and sums.
+    """
+    words = "\n".join(f"  %{name} = call i64 @word(ptr %plan, i64 {i})" for i, name in enumerate(PLAN))
+    return f"""
+define i64 @accumulate(ptr %plan, ptr %host, i64 %stride, ptr %left, ptr %right, i64 %add, i64 %fresh) {{
+entry:
+{words}
+  %list = getelementptr i64, ptr %plan, i64 {len(PLAN)}
+  %half = lshr i64 %tiles, 1
+  %halfwords = mul i64 %half, {TILE_WORDS}
+  %second = getelementptr i64, ptr %list, i64 %halfwords
+  %indexa = inttoptr i64 %chunks_a to ptr
+  %indexb = inttoptr i64 %chunks_b to ptr
+  %packa = inttoptr i64 %pack_a to ptr
+  %packb = inttoptr i64 %pack_b to ptr
+  %adds = icmp ne i64 %add, 0
+  br i1 %adds, label %begun, label %clear
+clear:
+  %ci = phi i64 [ 0, %entry ], [ %ci1, %clear ]
+  %cw = mul i64 %ci, {TILE_WORDS}
+  %ct = getelementptr i64, ptr %list, i64 %cw
+  call void @clear_cells(ptr %ct)
+  %ci1 = add i64 %ci, 1
+  %cm = icmp ult i64 %ci1, %tiles
+  br i1 %cm, label %clear, label %begun
+begun:
+  %pairs = icmp ne i64 %paired, 0
+  br i1 %pairs, label %chunks, label %apart
+chunks:
+  %peer = getelementptr i8, ptr %host, i64 %stride
+  %count = lshr i64 %count_a, 1
+  %alike = call i64 @same_chunks(ptr %host, ptr %peer, ptr %indexa, i64 %count)
+  %likes = icmp ne i64 %alike, 0
+  br i1 %likes, label %sums, label %apart
+sums:
+  br i1 %adds, label %compare, label %twins
+compare:
+  %si = phi i64 [ 0, %sums ], [ %si1, %equal ]
+  %sw = mul i64 %si, {TILE_WORDS}
+  %sa = getelementptr i64, ptr %list, i64 %sw
+  %sb = getelementptr i64, ptr %second, i64 %sw
+  %seq = call i1 @same_cells(ptr %sa, ptr %sb)
+  br i1 %seq, label %equal, label %apart
+equal:
+  %si1 = add i64 %si, 1
+  %sm = icmp ult i64 %si1, %half
+  br i1 %sm, label %compare, label %twins
+twins:
+  %rows_half = lshr i64 %rows_a, 1
+  br label %pack
+apart:
+  br label %pack
+pack:
+  %rows = phi i64 [ %rows_half, %twins ], [ %rows_a, %apart ]
+  %blocks = phi i64 [ %half, %twins ], [ %tiles, %apart ]
+  call void %packa(ptr %left, ptr %host, ptr %indexa, i64 %rows, i64 %k, i64 {tile.panel})
+  %isfresh = icmp ne i64 %fresh, 0
+  br i1 %isfresh, label %packright, label %multiply
+packright:
+  call void %packb(ptr %right, ptr %host, ptr %indexb, i64 %rows_b, i64 %k, i64 {B_PANEL})
+  br label %multiply
+multiply:
+  %i = phi i64 [ 0, %pack ], [ 0, %packright ], [ %i1, %multiply ]
+  %iw = mul i64 %i, {TILE_WORDS}
+  %it = getelementptr i64, ptr %list, i64 %iw
+  %at = call i64 @word(ptr %it, i64 0)
+  %pitch = call i64 @word(ptr %it, i64 1)
+  %row = call i64 @word(ptr %it, i64 2)
+  %column = call i64 @word(ptr %it, i64 3)
+  %m = call i64 @word(ptr %it, i64 4)
+  %n = call i64 @word(ptr %it, i64 5)
+  %to = inttoptr i64 %at to ptr
+  %rk = mul i64 %row, %k
+  %ck = mul i64 %column, %k
+  %pa = getelementptr float, ptr %left, i64 %rk
+  %pb = getelementptr float, ptr %right, i64 %ck
+  call void @product(ptr %to, i64 %pitch, ptr %pa, ptr %pb, i64 %m, i64 %n, i64 %k)
+  %i1 = add i64 %i, 1
+  %im = icmp ult i64 %i1, %blocks
+  br i1 %im, label %multiply, label %repeat
+repeat:
+  %once = icmp eq i64 %blocks, %tiles
+  br i1 %once, label %done, label %copy
+copy:
+  %ri = phi i64 [ 0, %repeat ], [ %ri1, %copy ]
+  %rw = mul i64 %ri, {TILE_WORDS}
+  %ra = getelementptr i64, ptr %list, i64 %rw
+  %rb = getelementptr i64, ptr %second, i64 %rw
+  call void @copy_cells(ptr %rb, ptr %ra)
+  %ri1 = add i64 %ri, 1
+  %rm = icmp ult i64 %ri1, %half
+  br i1 %rm, label %copy, label %done
+done:
+  ret i64 %rows
+}}"""

@@ -22,7 +22,18 @@ from warpwright import folders
 from warpwright.vgpu.jit import product
 from warpwright.vgpu.jit.state import CONTROL
 
-__all__ = ["COMPILER", "DECLARATIONS", "Engine", "atomic_name", "compile_ir", "function", "product_tile", "runtime"]
+__all__ = [
+    "BRIEF",
+    "COMPILER",
+    "DECLARATIONS",
+    "Engine",
+    "address",
+    "atomic_name",
+    "compile_ir",
+    "function",
+    "product_tile",
+    "runtime",
+]
 
 _RMW = {
     "add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "inc": "uinc_wrap", "dec": "udec_wrap",
@@ -261,6 +272,7 @@ _WARPS = [ctypes.c_void_p, ctypes.c_int32]
 _PYTHON: dict[str, tuple[Any, list[Any]]] = {
     "run_cluster": (ctypes.c_int32, [*_WARPS, *[ctypes.c_void_p] * 2, ctypes.c_int32, *[ctypes.c_void_p] * 2]),
     "settle_bars": (ctypes.c_int64, [*_WARPS, *[ctypes.c_void_p] * 2]),
+    "settle_cluster": (ctypes.c_int64, [*_WARPS, *[ctypes.c_void_p] * 2]),
     "mbarrier_update": (ctypes.c_int32, [ctypes.c_void_p, *[ctypes.c_int64] * 4]),
     "mbarrier_update_all": (ctypes.c_int64, [ctypes.c_void_p, *[ctypes.c_int64] * 3]),
     "load_boxes": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64]),
@@ -268,9 +280,7 @@ _PYTHON: dict[str, tuple[Any, list[Any]]] = {
     "copy_chunks": (None, [ctypes.c_void_p] * 4 + [ctypes.c_int64]),
     "widen_bf16": (None, [ctypes.c_void_p] * 3 + [ctypes.c_int64]),
     "widen_f16": (None, [ctypes.c_void_p] * 3 + [ctypes.c_int64]),
-    "product": (None, [_WORD] * 7),
-    **{f"pack_{order}_{kind}": (None, [_WORD] * 6) for order in ("rows", "columns") for kind in product.KINDS},
-    "same_chunks": (ctypes.c_int64, [_WORD] * 4),
+    "accumulate": (ctypes.c_int64, [_WORD] * 7),
     "watch_rows": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]),
     "clock_acquire": (None, [_WORD] * 5),
     "clock_release": (None, [_WORD] * 5),
@@ -290,23 +300,32 @@ _PYTHON: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
-# These routines take less time than releasing the interpreter lock.
+# These routines take less time than handing the interpreter lock to another thread and getting it back: that takes
+# `BRIEF` seconds of the cores' time, and wakes the other thread even if the lock is taken back before it is awake.
+BRIEF = 50e-6
 _BRIEF = (
-    "settle_bars", "mbarrier_update", "mbarrier_update_all", "clock_acquire", "clock_release", "clock_sync",
-    "clock_reach", "clock_tick", "clock_fence", "bar_unknown", "bar_arrive", "bar_settle", "shadow_access",
-    "shadow_touch", "shadow_read", "shadow_op", "shadow_lanes", "rows_follow",
+    "settle_bars", "settle_cluster", "mbarrier_update", "mbarrier_update_all", "copy_chunks", "clock_acquire",
+    "clock_release", "clock_sync", "clock_reach", "clock_tick", "clock_fence", "bar_unknown", "bar_arrive",
+    "bar_settle", "shadow_access", "shadow_touch", "shadow_read", "shadow_op", "shadow_lanes", "rows_follow",
 )  # fmt: skip
 
 
 @cache
-def function(name: str):  # type: ignore[no-untyped-def]  # a ctypes function: its signature is data
-    """A runtime routine as a ctypes function; it releases the interpreter lock unless the routine is brief."""
+def function(name: str, brief: bool = False):  # type: ignore[no-untyped-def]  # a ctypes function: its signature is data
+    """A runtime routine as a ctypes function; it releases the interpreter lock unless the routine is brief, always or
+    with the arguments of this call."""
     result, arguments = _PYTHON[name]
-    make = ctypes.PYFUNCTYPE if name in _BRIEF else ctypes.CFUNCTYPE
-    return make(result, *arguments)(_engine_of(name).address(name))
+    make = ctypes.PYFUNCTYPE if brief or name in _BRIEF else ctypes.CFUNCTYPE
+    return make(result, *arguments)(address(name))
+
+
+@cache
+def address(name: str) -> int:
+    """The host address of a runtime routine, for other routines to call."""
+    return _engine_of(name).address(name)
 
 
 def _engine_of(name: str) -> Engine:
     if name.startswith(("bar_", "clock_", "shadow_", "rows_")):
         return _checks()
-    return _products() if name.startswith(("product", "pack_", "same_")) else runtime()
+    return _products() if name == "accumulate" or name.startswith("pack_") else runtime()

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from warpwright.errors import ProtocolError
 from warpwright.vgpu.jit.runtime import function
@@ -80,33 +79,28 @@ class NamedBarriers:
 
 
 class ClusterBarrier:
-    """The barrier of the cluster: every thread waits for the phase that it arrived in.
+    """The barrier of the cluster, which `bars.ll` settles: every thread waits for the phase that it arrived in.
 
-    By warp, masks of lanes: ``arrived`` in this phase and not yet waited, ``free``: arrived in an earlier one.
+    ``state``, masks of lanes by warp: ``arrived`` in this phase and not yet waited, and free: arrived in an earlier
+    one; ``came``: the lanes that arrived in the last call.
     """
 
     def __init__(self, cluster: ClusterState) -> None:
         self.cluster = cluster
-        self.arrived, self.free = np.zeros((2, cluster.count), np.uint32)
+        self.state = np.zeros((2, cluster.count), np.uint32)
+        self.arrived = self.state[0]
+        self.came = np.zeros(cluster.count, np.uint32)
+        self.state_at, self.came_at = self.state.ctypes.data, self.came.ctypes.data
 
     def settle(self) -> bool:
         """Count new arrivals and release the lanes whose phase is over. Returns whether some lane may run on."""
-        warps = self.cluster.warps
-        blocked = warps["blocked"] & warps["live"] & lane_masks(warps["wait_kind"] == WAIT_CLUSTER)
-        waiting = blocked & lane_masks(warps["wait_arg"] != 0)
-        arriving, owed = blocked ^ waiting, self.arrived | self.free
-        self._check(arriving & owed, "arrives again before it has waited; alternate arrive and wait")
-        self._check(waiting & ~owed, "waits without having arrived; put barrier.cluster.arrive before it")
-        self.arrived |= arriving
-        moved = arriving | waiting & self.free
-        self.free &= ~moved
-        warps["blocked"] &= ~moved
-        for index in np.flatnonzero(arriving).tolist() if self.cluster.observed else ():
-            self.cluster.tell_warp("cluster", index)
-        if self._start_phase():
-            self.settle()
-            return True
-        return any(moved.tolist())
+        cluster = self.cluster
+        found: int = function("settle_cluster")(cluster.pointers_at, cluster.count, self.state_at, self.came_at)
+        if found < 0:
+            self._refuse()
+        for index in np.flatnonzero(self.came).tolist() if cluster.observed else ():
+            cluster.tell_warp("cluster", index)
+        return found > 0
 
     def has_arrived(self, index: int, lane: int) -> bool:
         """Whether a lane of a warp has arrived in this phase and not yet waited."""
@@ -118,18 +112,13 @@ class ClusterBarrier:
         arrived, all_threads = (int(np.bitwise_count(masks).sum()) for masks in (live & self.arrived, live))
         return f"{arrived} of {all_threads} threads have arrived"
 
-    def _start_phase(self) -> bool:
-        """Start a new phase if every thread that has not exited has arrived. Returns whether it did."""
-        arrived = self.arrived.tolist()
-        if not any(arrived) or any((self.cluster.warps["live"] & ~self.arrived).tolist()):
-            return False
-        self.free |= self.arrived
-        self.arrived[:] = 0
-        return True
-
-    def _check(self, wrong: NDArray[np.uint32], what: str) -> None:
-        if not any(wrong.tolist()):
-            return
-        for index, lane in np.argwhere(lane_table(wrong)).tolist():
-            inst = self.cluster.inst_at(index)
-            raise faults.error(ProtocolError, self.cluster, inst, index, lane, f"{what}.")
+    def _refuse(self) -> NoReturn:
+        """Raises ProtocolError: a lane arrives twice, or waits without having arrived."""
+        warps, owed = self.cluster.warps, np.bitwise_or(*self.state)
+        blocked = warps["blocked"] & warps["live"] & lane_masks(warps["wait_kind"] == WAIT_CLUSTER)
+        waiting = blocked & lane_masks(warps["wait_arg"] != 0)
+        wrong, what = (blocked ^ waiting) & owed, "arrives again before it has waited; alternate arrive and wait"
+        if not wrong.any():
+            wrong, what = waiting & ~owed, "waits without having arrived; put barrier.cluster.arrive before it"
+        index, lane = np.argwhere(lane_table(wrong))[0].tolist()
+        raise faults.error(ProtocolError, self.cluster, self.cluster.inst_at(index), index, lane, f"{what}.")
