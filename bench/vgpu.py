@@ -102,10 +102,21 @@ def by_numpy(rounds: int) -> Any:
 
 
 def process_seconds(call: Callable[[], Any]) -> float:
-    """Returns user and system time of all threads: that of others on the machine does not count."""
+    """Returns user and system time of all threads: that of others on the machine does not count, nor does that of
+    NumPy's threads, which spin for 0.1 s after a product."""
+    wait_for_rest()
     start = time.process_time()
     call()
     return time.process_time() - start
+
+
+def wait_for_rest() -> None:
+    """Wait until no thread of this process runs."""
+    while True:
+        start = time.process_time()
+        time.sleep(0.02)
+        if time.process_time() - start < 0.002:
+            return
 
 
 def gemm(size: int, rounds: int) -> list[dict[str, float]]:

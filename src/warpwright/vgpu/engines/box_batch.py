@@ -28,6 +28,7 @@ __all__ = ["Loads", "is_plain_load"]
 
 _OFFSET = (1 << RANK_SHIFT) - 1
 _MOST = 256
+_BRIEF_BYTES = 1 << 19  # copied within `runtime.BRIEF`
 IntArray = NDArray[np.int64]
 
 
@@ -66,7 +67,8 @@ class Loads:
         addresses = self._lookup(fabric, inst, rows, numbers, key)
         if addresses is None:
             return False
-        done = function("load_boxes")(rows.ctypes.data, len(rows), addresses.plan_at, fabric.computes)
+        brief = len(rows) * addresses.nbytes <= _BRIEF_BYTES
+        done = function("load_boxes", brief)(rows.ctypes.data, len(rows), addresses.plan_at, fabric.computes)
         if done < 0:
             return False
         if done < len(rows):

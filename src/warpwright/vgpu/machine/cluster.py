@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -13,7 +14,7 @@ from warpwright.errors import LimitReached
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit import state
 from warpwright.vgpu.jit.record import completion_of
-from warpwright.vgpu.jit.runtime import function
+from warpwright.vgpu.jit.runtime import BRIEF, function
 from warpwright.vgpu.machine import faults, services, spins
 from warpwright.vgpu.machine.barriers import ClusterBarrier, NamedBarriers
 from warpwright.vgpu.machine.events import Barrier, Event, Rows
@@ -28,6 +29,7 @@ from warpwright.vgpu.program.program import Inst
 
 __all__ = ["SERVICES", "Cluster"]
 
+_AVERAGED = 16  # calls of lane code
 _UNUSED = 1 << 30  # fuel of a warp that did not run
 _PARTS = (
     "in_flight", "warpgroups", "handlers", "named_barriers", "cluster_barrier", "tmem_columns", "registers", "schedule",
@@ -38,7 +40,8 @@ _PARTS = (
 class Cluster(ClusterFabric):
     """A cluster and the loop that runs it.
 
-    ``stuck``: nothing can run, and nothing is in flight.
+    ``stuck``: nothing can run, and nothing is in flight. ``turn_seconds``: what calls of lane code take, a
+    moving average; while they are brief they keep the interpreter lock.
     """
 
     named_barriers: NamedBarriers
@@ -47,6 +50,7 @@ class Cluster(ClusterFabric):
     registers: Registers
     schedule: RandomSchedule | None
     stuck = False
+    turn_seconds = 4 * BRIEF
 
     def __init__(self, launch: Launch, rows: Rows | None = None) -> None:
         super().__init__(launch, rows)
@@ -121,9 +125,11 @@ class Cluster(ClusterFabric):
         or only some warps run."""
         pointers, entry, bars = self.pointers_at + 8 * first, self.launch.kernel.entry, self.named_barriers
         alone = count == self.count and not self.followed
-        code = function("run_cluster")(
+        start = time.thread_time()
+        code = function("run_cluster", self.turn_seconds < BRIEF)(
             pointers, count, entry, self.which_at, rounds, bars.state_at if alone else None, bars.log_at,
         )  # fmt: skip
+        self.turn_seconds += (time.thread_time() - start - self.turn_seconds) / _AVERAGED
         if self.rows is not None and self.listener:
             rows = take_rows(self.rows, self.launch.name)
             self.listener.take(self, rows, self.records[: int(self.queue[0])])

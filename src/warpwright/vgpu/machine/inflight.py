@@ -24,6 +24,7 @@ from warpwright.vgpu.program.program import Inst
 __all__ = ["InFlight"]
 
 _OTHER, _TENSOR, _LOAD = range(3)
+_Which = slice | NDArray[np.intp]
 _CACHED = 512  # rounds remembered before all are forgotten
 
 
@@ -44,19 +45,26 @@ def _kinds(insts: list[Inst]) -> list[int]:
 
 
 class _Split(NamedTuple):
-    """The numbers of the records of a queue that are tensor operations, of the plain loads of each instruction, and of
-    the others; None where there are none."""
+    """Which records of a queue are tensor operations, the plain loads of each instruction, and the others; None where
+    there are none."""
 
-    tensor: NDArray[np.intp] | None
-    loads: list[tuple[int, NDArray[np.intp]]]
-    others: NDArray[np.intp] | None
+    tensor: _Which | None
+    loads: list[tuple[int, _Which]]
+    others: _Which | None
 
 
 def _split(kinds: NDArray[np.int8], insts: NDArray[np.intp]) -> _Split:
     found = kinds[insts]
     tensor, others = (np.flatnonzero(found == kind) for kind in (_TENSOR, _OTHER))
-    loads = [(index, np.flatnonzero(insts == index)) for index in np.unique(insts[found == _LOAD]).tolist()]
-    return _Split(tensor if len(tensor) else None, loads, others if len(others) else None)
+    loads = [(index, _evenly(np.flatnonzero(insts == index))) for index in np.unique(insts[found == _LOAD]).tolist()]
+    return _Split(_evenly(tensor) if len(tensor) else None, loads, _evenly(others) if len(others) else None)
+
+
+def _evenly(numbers: NDArray[np.intp]) -> _Which:
+    """Returns numbers as a slice if their distances are equal: NumPy copies a small one without releasing the
+    interpreter lock."""
+    step = int(numbers[1] - numbers[0]) if len(numbers) > 1 else 1
+    return slice(int(numbers[0]), int(numbers[-1]) + 1, step) if (np.diff(numbers) == step).all() else numbers
 
 
 class InFlight:
@@ -89,12 +97,10 @@ class InFlight:
                 self.splits.clear()
             split = self.splits[key] = _split(self.kinds, insts.astype(np.intp))
         if split.tensor is not None:
-            self.tensor_records.append((records[split.tensor], numbers[split.tensor]))
+            self.tensor_records.append(_taken(records, numbers, split.tensor))
         for index, rows in split.loads:
-            self.load_records.setdefault(index, []).append((records[rows], numbers[rows]))
-        if split.others is None:
-            return records[:0], numbers[:0]
-        return records[split.others], numbers[split.others]
+            self.load_records.setdefault(index, []).append(_taken(records, numbers, rows))
+        return (records[:0], numbers[:0]) if split.others is None else _taken(records, numbers, split.others)
 
     def enqueue_tensor(self, op: Op) -> bool:
         self.tensor_ops.append(op)
@@ -185,6 +191,11 @@ class InFlight:
 
     def _ops(self, records: Records, numbers: Numbers) -> list[Op]:
         return [self.cluster.op_of(*each) for each in zip(records.tolist(), numbers.tolist(), strict=True)]
+
+
+def _taken(records: Records, numbers: Numbers, which: _Which) -> tuple[Records, Numbers]:
+    """Returns copies of some records of a queue, which is reused, and their numbers."""
+    return (records[which].copy() if isinstance(which, slice) else records[which]), numbers[which]
 
 
 def _joined(parts: list[tuple[Records, Numbers]]) -> tuple[Records, Numbers]:

@@ -19,6 +19,7 @@ __all__ = ["ClusterState", "lane_masks", "lane_table"]
 _QUEUE_RECORDS = 4096
 _POISON = 0xFF  # what shared and tensor memory hold before anyone writes: NaN in every float format
 _ENDLESS = (1 << 63) - 1  # block jumps of a launch without a limit
+_NUMBERS = np.arange(_QUEUE_RECORDS)  # a new one for each queue would release the interpreter lock
 _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
 
@@ -156,8 +157,8 @@ class ClusterState:
 
     def next_numbers(self, count: int) -> Numbers:
         """Returns the numbers of the next operations of the cluster."""
-        self.issued += count
-        return np.arange(self.issued - count, self.issued)
+        first, self.issued = self.issued, self.issued + count
+        return _NUMBERS[:count] + first
 
     def inst_at(self, index: int) -> Inst:
         """Returns the instruction that a warp stands at."""
