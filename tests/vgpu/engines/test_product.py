@@ -11,13 +11,16 @@ from numpy.typing import NDArray
 
 from tests.vgpu.engines.fabric import Cluster, operation
 from tests.vgpu.engines.operands import DTYPES
-from tests.vgpu.engines.test_tensor import IDESC, MMA, descriptor
+from tests.vgpu.engines.test_tensor import MMA, descriptor
+from warpwright.layout import InstrDescriptor
 from warpwright.vgpu.engines import product, tensor
+from warpwright.vgpu.engines.mma import form_of_op, read_descriptor
 from warpwright.vgpu.jit.product import B_PANEL, BLOCK_K, LARGEST_PANEL, PLAN, Tile, text, tile_of
 from warpwright.vgpu.jit.runtime import Engine, function
 
 TILES = (Tile(16, 2, 8), Tile(8, 2, 4), Tile(4, 2, 8))
 POINTER = ctypes.c_void_p
+B = 1024 * 20  # its place in shared memory
 M, N, K = 64, 24, BLOCK_K + 32
 
 
@@ -79,9 +82,9 @@ def run(cluster: Cluster, *ops: Any) -> NDArray[np.int32]:
     return cluster.tmem.copy()
 
 
-def mma(k: int = 0, *, column: int = 0, group: int = 2, a: int = 2048, add: bool = True) -> Any:
-    words = column, descriptor(a + 32 * k), descriptor(1024 * 20 + 32 * k), IDESC[group], add
-    return operation(MMA.format(group), *words)
+def mma(k: int = 0, *, column: int = 0, m: int = 256, a: int = 2048, add: bool = True) -> Any:
+    idesc = InstrDescriptor("f16", "bf16", "bf16", "f32", m, 32).encode()
+    return operation(MMA.format(2), column, descriptor(a + 32 * k), descriptor(B + 32 * k), idesc, add)
 
 
 def test_instructions_together_give_the_bits_of_instructions_alone() -> None:
@@ -112,18 +115,20 @@ def packed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     return called
 
 
+@pytest.mark.parametrize("m", [256, 128])  # 1 and 2 rectangles of tensor memory in each CTA
 @pytest.mark.parametrize("add", [True, False], ids=["add", "start"])
 @pytest.mark.parametrize("differs", ["nothing", "A", "sums"])
 def test_a_pair_with_the_same_rows_and_sums_is_multiplied_once(
-    differs: str, add: bool, packed: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+    differs: str, add: bool, m: int, packed: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, expected = fill(same=True), fill(same=True)
     for cluster in (found, expected):
         if differs == "A":
-            cluster.shared[1, 2048 + 1024 * 15 + 1000 : 2048 + 1024 * 16] ^= 1  # the last of 128 rows
+            end = 2048 + 64 * m
+            cluster.shared[1, end - 24 : end] ^= 1  # the last of its rows
         if differs == "sums":
-            cluster.tmem[1, 31, 127] ^= 1
-    ops = [mma(k, add=add or k > 0) for k in range(4)]
+            cluster.tmem[1, 15, 127] ^= 1
+    ops = [mma(k, m=m, add=add or k > 0) for k in range(4)]
     run(found, *ops)
     prepare = product.prepare
 
@@ -136,7 +141,7 @@ def test_a_pair_with_the_same_rows_and_sums_is_multiplied_once(
     run(expected, *ops)
     np.testing.assert_array_equal(found.tmem, expected.tmem)
     once = differs == "nothing" or (differs == "sums" and not add)
-    assert packed == [("a", 128 if once else 256), ("b", 32), ("a", 256), ("b", 32)]
+    assert packed == [("a", m // 2 if once else m), ("b", 32), ("a", m), ("b", 32)]
 
 
 def test_products_with_one_b_pack_it_once_until_memory_changes(packed: list[tuple[str, int]]) -> None:
@@ -152,3 +157,19 @@ def test_products_with_one_b_pack_it_once_until_memory_changes(packed: list[tupl
         run(other, op)
     for column in (0, 64):
         np.testing.assert_array_equal(*(each.tmem[:, column : column + 32] for each in (cluster, other)))
+
+
+def test_b_is_not_packed_again_for_the_next_product() -> None:
+    cluster, last = fill(), product.Packed()
+    idesc = InstrDescriptor("f16", "bf16", "bf16", "f32", 256, 32)
+    whole = read_descriptor(form_of_op(mma()), idesc.encode(), 0)
+    prepared = product.prepare(
+        cluster, (0, 0, whole.layout), (whole.a, whole.b), [(descriptor(2048), descriptor(B))], 16
+    )
+    product.add(cluster, prepared, 0, last, accumulate=False)
+    before = cluster.tmem.copy()
+    cluster.shared[:, B:] = 0
+    product.add(cluster, prepared, 0, last, accumulate=False)
+    np.testing.assert_array_equal(cluster.tmem, before)
+    product.add(cluster, prepared, 0, product.Packed(), accumulate=False)
+    assert not cluster.tmem[:2, :32].any()
