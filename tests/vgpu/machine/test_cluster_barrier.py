@@ -61,7 +61,7 @@ def some(random: np.random.Generator, share: float) -> Masks:
 
 
 def legal(random: np.random.Generator) -> State:
-    """Returns a state in which nobody arrives twice or waits without having arrived."""
+    """Returns a state in which no lane arrives twice or waits without having arrived."""
     state = State()
     warps = state.warps
     warps["live"], warps["blocked"] = some(random, random.choice([0.1, 1.0])), some(random, 0.9)
