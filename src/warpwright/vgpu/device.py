@@ -31,16 +31,16 @@ _CACHED = 64
 _SLICE, _NODE_SLICE = 20_000, 1_000  # block jumps: on a node clusters spin until those of other ranks have run
 _CHECKED_SLICE = 5_000
 _STEP = 64  # block jumps: clusters in step should not get far ahead where they wait for nothing
-_Key = tuple[int, str, bool, bool, frozenset[int], int]
+_Key = tuple[int, str, bool, bool, frozenset[int], int, bool]
 _Cached = tuple[nodes.Module, Kernel, Timing | None]
 _kernels: OrderedDict[_Key, _Cached] = OrderedDict()  # written under `COMPILER`
 
 
-def _compiled(module: nodes.Module, entry: str, listener: Listener[Launch, Any] | None) -> Kernel:
-    """Returns the machine code of a kernel for a listener. The last ones are cached by the identity of their module:
+def _compiled(module: nodes.Module, entry: str, listener: Listener[Launch, Any] | None, signals: bool) -> Kernel:
+    """Returns the machine code of a kernel for a listener. ``signals``: engines move and multiply nothing. The last ones are cached by the identity of their module:
     to hash a tree of a hundred thousand nodes would cost as much as a launch."""
     asks = listener or Listener[Launch, Any]()
-    key = (id(module), entry, asks.events, asks.accesses, asks.doubted, id(asks.timing))
+    key = (id(module), entry, asks.events, asks.accesses, asks.doubted, id(asks.timing), signals)
     found = _kernels.get(key)
     if found is None:
         with COMPILER:
@@ -51,7 +51,7 @@ def _compiled(module: nodes.Module, entry: str, listener: Listener[Launch, Any] 
 def _compile(module: nodes.Module, entry: str, asks: Listener[Launch, Any], key: _Key) -> _Cached:
     program = decode(module, entry)
     costs = costs_of(program, asks.timing) if asks.timing else None
-    kernel = compile_program(program, asks.events, costs, asks.accesses, asks.doubted)
+    kernel = compile_program(program, asks.events, costs, asks.accesses, asks.doubted, key[-1])
     _kernels[key] = found = module, kernel, asks.timing
     if len(_kernels) > _CACHED:
         _kernels.popitem(last=False)
@@ -128,8 +128,9 @@ class Device:
         if observers and listener:
             raise LaunchError("observers= and listener= are both given; a launch has one listener: leave one out.")
         listener = _Observers(observers) if observers else listener
-        kernel = _compiled(module, entry, listener)
-        launch = Launch(kernel, self.spec, grid, block, cluster, smem, listener, numerics or self.numerics)
+        how = numerics or self.numerics
+        kernel = _compiled(module, entry, listener, how == "none")
+        launch = Launch(kernel, self.spec, grid, block, cluster, smem, listener, how)
         launch.insts, launch.limit, launch.seed = kernel.program.insts, limit, seed
         launch.slice = _SLICE if self.spec.gpus == 1 else _NODE_SLICE
         self._check(launch)

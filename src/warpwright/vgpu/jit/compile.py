@@ -30,10 +30,11 @@ from warpwright.vgpu.jit import (
     warpgroup,
     wmma,
 )
-from warpwright.vgpu.jit.costs import Costs
+from warpwright.vgpu.jit.costs import WARP_MMAS, Costs
 from warpwright.vgpu.jit.lanes import MEANINGS, Lanes, Meaning
 from warpwright.vgpu.jit.runtime import DECLARATIONS, Engine, compile_ir
 from warpwright.vgpu.jit.state import OFFSETS, SIZE
+from warpwright.vgpu.jit.unneeded import unneeded
 from warpwright.vgpu.jit.uses import Use, uses_of
 from warpwright.vgpu.program.program import Block, Inst, Program, Register, mentions, place, results
 
@@ -70,12 +71,14 @@ def compile_program(
     costs: Costs | None = None,
     watched: bool = False,
     doubted: frozenset[int] = frozenset(),
+    signals: bool = False,
 ) -> Kernel:
     """Compile a program. ``observed``: the code also reports synchronisation to observers; ``costs``: it writes rows
     for timing; ``watched``: it writes rows for checks, and marks of the blocks entered and the guards that were true
-    and false; ``doubted``: loads and stores that these rows tell more of (`Listener`)."""
+    and false; ``doubted``: loads and stores that these rows tell more of (`Listener`); ``signals``: engines only signal,
+    and code that computes their data is left out."""
     uses = uses_of(program, doubted) if watched else {}
-    text, kernel = emit(program, observed, costs, watched, frozenset(uses), doubted)
+    text, kernel = emit(program, observed, costs, watched, frozenset(uses), doubted, signals)
     engine, (*_, tables) = compile_ir(text), kernel
     pointers = (ctypes.c_void_p * len(tables)).from_address(engine.variable("tables"))
     pointers[:] = [table.ctypes.data for table in tables]
@@ -89,6 +92,7 @@ def emit(
     watched: bool = False,
     tracked: frozenset[int] = frozenset(),
     doubted: frozenset[int] = frozenset(),
+    signals: bool = False,
 ) -> tuple[str, tuple[dict[str, int], int, dict[int, str], list[NDArray[np.int64]]]]:
     """The IR text of a program, and the other fields of `Kernel`. ``tracked``: instructions with watched registers."""
     local = _local_registers(program)
@@ -97,6 +101,7 @@ def emit(
     lanes.costs = costs
     lanes.watched = watched
     lanes.tracked, lanes.doubted = tracked, doubted
+    lanes.unneeded = unneeded(program) if signals else frozenset()
     lanes.param_bytes = max((p.offset + p.nbytes for p in program.params), default=0)
     lanes.arch = program.arch
     moves = [i for i in program.insts if i.traits.queue == "tmem"]
@@ -163,7 +168,9 @@ def _block(lanes: Lanes, block: Block, messages: dict[int, str]) -> None:
     record.mark_block(lanes)
     for inst in block.insts:
         lanes.inst = inst
-        if inst.name not in control.ENDINGS:
+        if inst.index in lanes.unneeded:
+            _without_results(lanes, inst)
+        elif inst.name not in control.ENDINGS:
             _instruction(lanes, inst, messages)
     if not lanes.ended:
         lanes.narrow(lanes.block_mask)
@@ -194,6 +201,15 @@ def _instruction(lanes: Lanes, inst: Inst, messages: dict[int, str]) -> None:
         del lanes.lines[mark:]
         messages[inst.index] = str(error) if isinstance(error, UnsupportedInstruction) else f"{place(inst)}: {error}"
         _emit_fault(lanes, inst)
+
+
+def _without_results(lanes: Lanes, inst: Inst) -> None:
+    """Record an instruction whose results nothing needs."""
+    if inst.name in WARP_MMAS:
+        _guard(lanes, inst)
+        record.wait_loads(lanes, inst)
+        control.converge(lanes, "-1")
+        record.row(lanes, inst)
 
 
 def _take_stored(lanes: Lanes, inst: Inst) -> None:

@@ -84,6 +84,7 @@ class Lanes:
     costs : costs of instructions if rows for timing are recorded, else None.
     tables : constant tables; ``numbers``: their numbers by address.
     extended : the 32-bit lanes that 64-bit lanes extend, by the names of both.
+    unneeded : instructions that are not executed.
     functions : text of the kernel's own functions by opcode and shape of operands (`outline`).
     watched : whether rows for checks are recorded; ``tracked``: instructions with watched registers; ``doubted``:
         stores whose rows have the values. The marks of a launch are a word for each block, set when entered; from word
@@ -111,6 +112,7 @@ class Lanes:
         self.tracked: frozenset[int] = frozenset()
         self.doubted: frozenset[int] = frozenset()
         self.guards = self.sink = 0
+        self.unneeded: frozenset[int] = frozenset()
         self.param_bytes = 0
         self.loaded: set[str] = set()
         self.stored: set[str] = set()

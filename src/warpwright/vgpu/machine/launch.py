@@ -156,10 +156,7 @@ class Launch:
     def in_step(self) -> bool:
         """Whether all resident clusters run together, a round each: those of a timed launch that hand out work by
         atomic operations. If each cluster ran to its end at once, the first would take all of the work."""
-        return self.timed and any(
-            inst.traits.access == "update" and inst.find("d") and not inst["space"].startswith("shared")
-            for inst in self.insts
-        )
+        return self.timed and any(self.draws)
 
     @property
     def has_tmem(self) -> bool:
@@ -184,12 +181,21 @@ class Launch:
         )
 
     @property
-    def reads_global(self) -> bool:
-        """Whether lanes may read global memory."""
+    def loads_global(self) -> bool:
+        """Whether lanes may load global memory. Atomic operations are not loads: see `draws`."""
         return any(
-            is_memory(inst) and inst.traits.access != "write" and not inst["space"].startswith("shared")
+            is_memory(inst) and inst.traits.access == "read" and not inst["space"].startswith("shared")
             for inst in self.insts
         )
+
+    @property
+    def draws(self) -> list[bool]:
+        """For each instruction whether it updates global memory and returns the value before, as an atomic operation
+        does by which clusters draw the number of their next tile."""
+        return [
+            inst.traits.access == "update" and bool(inst.find("d")) and not inst["space"].startswith("shared")
+            for inst in self.insts
+        ]
 
     @property
     def numbers(self) -> Sequence[int]:
@@ -281,7 +287,7 @@ class Launch:
         arrays = [value for value in values if isinstance(value, np.ndarray)]
         self._check_room(arrays)
         if memory is None:
-            read = arrays if self.computes or self.reads_global else [x for x in given if isinstance(x, np.ndarray)]
+            read = arrays if self.computes or self.loads_global else [x for x in given if isinstance(x, np.ndarray)]
             self.memory.upload(arrays, copy=self.writes_global, read=read)
         else:
             self.memory.map_host(arrays, copy=self.listener is not None)

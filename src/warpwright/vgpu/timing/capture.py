@@ -26,7 +26,7 @@ from warpwright.vgpu.timing.peers import Peers
 from warpwright.vgpu.timing.representatives import extrapolate, representatives
 from warpwright.vgpu.timing.rows import program_of
 from warpwright.vgpu.timing.steps import SECTOR, SHARED, TRAFFIC, Program
-from warpwright.vgpu.timing.tiles import between_kinds, extrapolate_tiles, tiles_of_kinds
+from warpwright.vgpu.timing.tiles import Walk, between_kinds, extrapolate_tiles, walk_of
 
 __all__ = ["Capture", "Kind"]
 
@@ -64,6 +64,8 @@ class Capture(Tape):
         self.far: dict[int, NDArray[np.float64]] = {}
         self.left: list[int] = []  # clusters that did not run, because others represent them
         self.next: list[int] = []  # clusters that the next launch runs
+        self.all: list[int] = []  # clusters to run instead, if some cluster draws a number: it stands for no other
+        self.drawn = False
         self.lock = threading.Lock()
         self.launch: Launch
 
@@ -78,63 +80,65 @@ class Capture(Tape):
         used = np.array([min(word_count(inst), _WORDS) if inst.form.queued else 0 for inst in insts], np.int64)
         self.fixed = ((self.weights == 0) & (np.arange(_WORDS) < used[:, None]))[:, : used.max(initial=0)]
         self.peers = Peers(launch) if launch.spec.gpus > 1 else None
+        self.draws = np.array(launch.draws, bool)
         if self.next:
             return self.next
         clusters = self.choose(launch, self.timing)
         few = representatives(launch, clusters or ())
         self.left = [number for number in clusters or () if number not in few] if few else []
+        self.all = list(clusters or ()) if few and self.draws.any() else []
         return few or clusters
 
     def complete(self) -> bool:
         """Add the clusters that did not run. Returns False if some of them must run: in another launch."""
+        if self.drawn:
+            self._start_again()
+            return False
         self.left = [number for number in self.left if number not in self.traffic]
         if self.left:
-            walk = self._tiles_of_kinds()
-            middle = between_kinds(self._kinds()) if walk else None
+            walk = self._walk()
+            middle = between_kinds(walk.groups) if walk else None
             found = self._extrapolate(walk) if middle is None else middle
             if isinstance(found, dict):
-                self._add(found)
+                self._add(found, walk)
             self.next = self.left if found is None else [found] if isinstance(found, int) else []
         return not self.left
 
-    def _kinds(self) -> dict[int, int]:
-        """The kind of each recorded cluster."""
-        return {number: i for i, kind in enumerate(self.kinds.values()) for number in kind.members}
+    def _start_again(self) -> None:
+        """Forget what was recorded: all clusters run in the next launch, which has memory of its own."""
+        for each in (self.kinds, self.traffic, self.lines, self.outside, self.left, self.parts):
+            each.clear()
+        self.next, self.drawn = self.all, False
 
-    def _tiles_of_kinds(self) -> tuple[Rows, dict[int, int]] | None:
-        """The positions of a tile in the traffic of each warp, and the tiles of each kind, if the clusters are
-        persistent, all resident, and of two kinds, of which the first has the lower numbers and one tile more."""
-        kinds = sorted(enumerate(self.kinds.values()), key=lambda each: min(each[1].members))
-        whole = self.launch.clusters == (len(self.left) + len(self.traffic), 1, 1)
-        if not whole or len(kinds) != 2 or max(kinds[0][1].members) > min(kinds[1][1].members):
+    def _walk(self) -> Walk | None:
+        """How the clusters walk tiles, if they are persistent, all resident, and of two kinds, of which the first has
+        the lower numbers and one tile more, or are like these."""
+        if self.launch.clusters != (len(self.left) + len(self.traffic), 1, 1):
             return None
-        found = tiles_of_kinds([kind.per_warp for _, kind in kinds])
-        return found and (found[0], {which: count for (which, _), count in zip(kinds, found[1], strict=True)})
+        return walk_of([(kind.program.length, kind.per_warp, kind.members) for kind in self.kinds.values()])
 
-    def _extrapolate(self, walk: tuple[Rows, dict[int, int]] | None) -> dict[int, Rows] | int | None:
+    def _extrapolate(self, walk: Walk | None) -> dict[int, Rows] | int | None:
         """The keys of the traffic, of its lines, and the bytes outside, of the clusters that did not run; or as of
         `extrapolate_tiles`."""
         fields = self.traffic, self.lines, self.outside
-        known = {number: np.stack([each[number] for each in fields]) for number in self.traffic}
+        usual = self.traffic if walk is None else [number for which in walk.usual for number in self._members(which)]
+        known = {number: np.stack([each[number] for each in fields]) for number in usual}
         if len(self.kinds) == 1:
             return extrapolate(known, self.launch.clusters, self.left)
         if walk is None:
             return None
-        kinds, (tile, counts) = self._kinds(), walk
-        tiles = {number: counts[kinds[self._like(number)]] for number in (*known, *self.left)}
-        return extrapolate_tiles(known, tiles, tile, len(tiles), self.left)
+        tiles = {number: walk.counts[walk.group(number)] for number in (*known, *self.left)}
+        count = len(self.left) + len(self.traffic)
+        return extrapolate_tiles(known, tiles, walk.tile, count, self.left)
 
-    def _like(self, number: int) -> int:
-        """The recorded cluster of the highest number up to ``number``, whose kind the cluster has."""
-        return max(each for each in self.traffic if each <= number)
+    def _members(self, which: int) -> list[int]:
+        return list(self.kinds.values())[which].members
 
-    def _add(self, found: dict[int, Rows]) -> None:
-        """Add clusters with their keys, each to the kind of the recorded cluster before it."""
-        kinds, which = list(self.kinds.values()), self._kinds()
-        likes = {number: kinds[which[self._like(number)]] for number in found}
+    def _add(self, found: dict[int, Rows], walk: Walk | None) -> None:
+        """Add clusters with their keys, each to the kind of those around it."""
         for number, fields in found.items():
             self.traffic[number], self.lines[number], self.outside[number] = fields
-            likes[number].members.append(number)
+            self._members(walk.usual[walk.group(number)] if walk else 0).append(number)
         self.left = []
 
     def of_rank(self, rank: int) -> Capture:
@@ -154,6 +158,8 @@ class Capture(Tape):
         """Store rows and records, with the numbers of tensor maps in place of their addresses: a kernel may change a
         map later, and copies through equal maps at different addresses access the same data."""
         super().take(cluster, rows, records)
+        if self.all and not self.drawn and self._draws_in(rows):
+            self.drawn = cluster.launch.stopped = True
         if not len(records):
             return
         copied, places = self.parts[cluster.number][1][-1], self.maps[records[:, 0]]
@@ -161,6 +167,10 @@ class Capture(Tape):
         addresses, which = np.unique(records[own, places[own]], return_inverse=True)
         numbers = [cluster.launch.maps.number_at(address) for address in addresses.tolist()]
         copied[own, places[own]] = np.array(numbers, copied.dtype)[which]
+
+    def _draws_in(self, rows: Rows) -> bool:
+        numbers = rows[:, 0] & 0xFFFF_FFFF
+        return bool(self.draws[numbers[numbers < NEED]].any())
 
     def recorded(self, cluster: ClusterState, rows: Rows, records: NDArray[Any]) -> None:
         """Add a cluster to its kind."""

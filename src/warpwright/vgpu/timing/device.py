@@ -256,7 +256,7 @@ def _replay_clusters(
     per_cta = -(-launch.threads // 32)
     layout = Layout(places.ranks, per_cta, launch.shared_stride, places.together, active * timing.cta_rate)
     works = [Work(grid.kinds[kind].program, *grid.share(kind, wave)[1:]) for kind, wave in clusters]
-    return replay(works, timing, memory, layout, journal or journal_of(launch), journal is not None)
+    return replay(works, timing, memory, layout, journal or journal_of(launch), journal is not None, LONG)
 
 
 def _extend(grid: _Grid, load: _Load, count: int, outcome: Outcome) -> _Run:
@@ -266,7 +266,7 @@ def _extend(grid: _Grid, load: _Load, count: int, outcome: Outcome) -> _Run:
     ends = sorted(outcome.ends)
     rounds = len(ends) // 2 // together * together  # clusters of one SM end together
     rate = (ends[-1] - ends[-1 - rounds]) / rounds if left else 0.0
-    return _Run(load, ends[-1] + left * rate, outcome, len(load.clusters) / count)
+    return _Run(load, ends[-1] + left * rate, outcome, len(load.clusters) / count / outcome.share)
 
 
 def _scale_latencies(timing: Timing, share: float) -> Timing:

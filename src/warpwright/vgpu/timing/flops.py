@@ -27,10 +27,4 @@ def time_of(timing: Timing) -> Weight:
 
 def flops_of(program: Program, weight: Weight) -> float:
     """Returns the flops of a program, those of each MMA times its weight."""
-    total = 0.0
-    for steps in program.warps:
-        for step in steps:
-            if step.kind in ("mma", "wgmma", "warp_mma"):
-                warps = 4 if step.kind == "wgmma" else 1  # each of them has the step
-                total += step.what.flops * weight(step.what) / warps
-    return total
+    return float(sum(count * weight(what) for what, count in program.mmas))

@@ -8,7 +8,7 @@ from warpwright.targets import Timing
 from warpwright.vgpu.timing import accesses, copies, tensor
 from warpwright.vgpu.timing.engine import Replay
 from warpwright.vgpu.timing.journal import Journal
-from warpwright.vgpu.timing.state import Layout, Outcome, Work
+from warpwright.vgpu.timing.state import NEVER, Layout, Outcome, Work
 from warpwright.vgpu.timing.units import Memory
 
 __all__ = ["Layout", "Outcome", "Work", "replay"]
@@ -17,8 +17,14 @@ STEPS = {**copies.STEPS, **tensor.STEPS, **accesses.STEPS}
 
 
 def replay(
-    works: Sequence[Work], timing: Timing, memory: Memory, layout: Layout, journal: Journal, followed: bool = True
+    works: Sequence[Work],
+    timing: Timing,
+    memory: Memory,
+    layout: Layout,
+    journal: Journal,
+    followed: bool = True,
+    enough: float = NEVER,
 ) -> Outcome:
     """Run clusters in the given order, ``layout.together`` at a time, on SMs of their own. ``followed``: the journal
-    records the first one."""
-    return Replay(works, timing, memory, layout, journal, STEPS, followed).run()
+    records the first one. ``enough``: of far more steps only so many are replayed, if the rest is like them."""
+    return Replay(works, timing, memory, layout, journal, STEPS, followed, enough).run()

@@ -1,6 +1,7 @@
 """Launches of equal clusters: a few of them run, and the traffic of the others is extrapolated.
 
-Where no lane reads global memory, the rows of a cluster depend on its place in the grid alone. If the clusters that run
+Where no lane reads global memory, the rows of a cluster depend on its place in the grid alone. (A launch ends as soon as
+a lane draws a number by an atomic operation, and all clusters run in the next one.) If the clusters that run
 have equal rows, and the keys of their traffic are linear in their place, all clusters of the launch get these rows and
 keys. The clusters that run are the corners of the grid, the neighbours of its first cluster, and some between.
 """
@@ -22,7 +23,7 @@ SAVING = 3  # of so many clusters at most one runs, else all run
 
 def representatives(launch: Launch, clusters: Sequence[int]) -> list[int]:
     """Returns the clusters to run first instead of ``clusters``; none if another cluster may have other rows anyhow."""
-    if launch.takes_over or launch.reads_global:
+    if launch.takes_over or launch.loads_global:
         return []
     extents = launch.clusters
     ends = [(0, extent - 1) for extent in extents]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,13 +28,15 @@ if TYPE_CHECKING:
     from warpwright.vgpu.machine.state import ClusterState
 
 __all__ = [
-    "RECORDS", "ROWS", "TRAFFIC", "Access", "Box", "Mma", "Program", "Reader", "Step", "Steps", "WarpMma", "read_row",
+    "RECORDS", "ROWS", "TRAFFIC", "Access", "Box", "Mma", "Mmas", "Program", "Reader", "Step", "Steps", "WarpMma",
+    "mmas_of", "read_row",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
 _OFFSET = (1 << RANK_SHIFT) - 1
 WARP = 32
 SECTOR, LINE = 32, 128
+_MMAS = {"mma": 1, "wgmma": 4, "warp_mma": 1}  # kinds of steps of MMAs: how many warps have the step of one
 SHARED = 1 << 48  # set in the first word of a row of an access to shared memory
 TRAFFIC: set[str] = set()  # forms whose records move data through L2
 
@@ -114,24 +118,41 @@ class WarpMma(NamedTuple):
     emulation: tuple[int, int] = (0, 0)
 
 
-@dataclass(slots=True)
-class Program:
-    """The steps of each warp of a cluster, and for each position of its traffic: bytes, whether it reads, whether it
-    stores ``again`` to the same sectors, and how many CTAs receive it; ``columns`` of tensor memory;
-    ``pairs``: whether its MMAs span two CTAs."""
+Mmas = list[tuple[Any, float]]  # an `Mma` or `WarpMma`, and the flops of all steps like it
 
-    warps: list[list[Step]]
+
+def mmas_of(steps: Iterable[Step]) -> Mmas:
+    """Returns each `Mma` and `WarpMma` of steps, with the flops of all steps that have it."""
+    found = [step for step in steps if step.kind in _MMAS]
+    counts, different = Counter(map(id, found)), {id(step): step for step in found}
+    return [(step.what, counts[key] * step.what.flops / _MMAS[step.kind]) for key, step in different.items()]
+
+
+@dataclass
+class Program:
+    """The steps of each warp of a cluster, or a function that reads them; for each position of its traffic: bytes,
+    whether it reads, whether it stores ``again`` to the same sectors, and how many CTAs receive it; ``columns`` of
+    tensor memory; ``pairs``: whether its MMAs span two CTAs; how many steps in all, and their MMAs."""
+
+    source: list[list[Step]] | Callable[[], list[list[Step]]]
     nbytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     reads: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
     again: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
     copies: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     columns: int = 0
     pairs: bool = False
+    length: int = -1
+    mmas: Mmas = field(default_factory=list)
 
-    @property
-    def length(self) -> int:
-        """Steps in all."""
-        return sum(map(len, self.warps))
+    def __post_init__(self) -> None:
+        if self.length < 0:
+            self.length = sum(map(len, self.warps))
+            self.mmas = mmas_of(step for steps in self.warps for step in steps)
+
+    @cached_property
+    def warps(self) -> list[list[Step]]:
+        """The steps of each warp."""
+        return self.source() if callable(self.source) else self.source
 
 
 class Reader:

@@ -4,20 +4,62 @@ Of n clusters, cluster c takes the tiles c, c + n, c + 2n, …. The rows of the 
 took. If the keys of a tile's traffic are linear in the digits of the tile's number, such as its row and its column in a
 group of rows, the keys of all tiles follow from a few. The radices of the digits are those that give every known key;
 if several do, they must agree about every unknown key.
+
+Tiles at an edge may have a few rows more or less, such as stores of fewer queries. Clusters with such tiles are alike to
+those without, and the clusters that did not run count as without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["between_kinds", "extrapolate_tiles", "tiles_of_kinds"]
+__all__ = ["Walk", "between_kinds", "extrapolate_tiles", "tiles_of_kinds", "walk_of"]
 
 Keys = NDArray[np.int64]
 DIGITS = 3  # of a tile: its row in a group of rows, its column, and its group
+ALIKE = 0.01  # of the steps of a cluster, by which one with tiles at an edge may differ from one without
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """How clusters walk tiles. ``tile``: the positions of a tile in the traffic of each warp; ``counts``: the tiles of a
+    cluster of the first group, and of the second, which has one less; ``groups``: the group of each known cluster, by
+    number; ``usual``: the kind of most known clusters of each group."""
+
+    tile: Keys
+    counts: list[int]
+    groups: dict[int, int]
+    usual: tuple[int, int]
+
+    def group(self, number: int) -> int:
+        """Returns the group of the known cluster of the highest number up to ``number``."""
+        return self.groups[max(each for each in self.groups if each <= number)]
+
+
+def walk_of(kinds: Sequence[tuple[int, Keys, Sequence[int]]]) -> Walk | None:
+    """Returns how clusters of these kinds walk tiles; None if they do not, or if it does not show.
+
+    ``kinds``: for each the steps of a cluster, the positions of each warp in its traffic, and the clusters.
+    """
+    order = sorted(range(len(kinds)), key=lambda which: -len(kinds[which][2]))[:2]
+    usual = sorted(order, key=lambda which: -kinds[which][0])
+    found = tiles_of_kinds([kinds[which][1] for which in usual])
+    if found is None:
+        return None
+    groups: dict[int, int] = {}
+    for steps, _, members in kinds:
+        apart = [abs(steps - kinds[which][0]) / kinds[which][0] for which in usual]
+        if min(apart) > ALIKE:
+            return None
+        groups |= dict.fromkeys(members, apart.index(min(apart)))
+    first, second = (max_or_min(number for number, group in groups.items() if group == own)
+                     for own, max_or_min in enumerate((max, min)))  # fmt: skip
+    return Walk(*found, groups, (usual[0], usual[1])) if first < second else None
 
 
 def between_kinds(kinds: Mapping[int, int]) -> int | None:
