@@ -37,8 +37,9 @@ _kernels: OrderedDict[_Key, _Cached] = OrderedDict()  # written under `COMPILER`
 
 
 def _compiled(module: nodes.Module, entry: str, listener: Listener[Launch, Any] | None, signals: bool) -> Kernel:
-    """Returns the machine code of a kernel for a listener. ``signals``: engines move and multiply nothing. The last ones are cached by the identity of their module:
-    to hash a tree of a hundred thousand nodes would cost as much as a launch."""
+    """Returns the machine code of a kernel for a listener. ``signals``: engines move and multiply nothing. The last
+    ones are cached by the identity of their module: to hash a tree of a hundred thousand nodes would cost as much as a
+    launch."""
     asks = listener or Listener[Launch, Any]()
     key = (id(module), entry, asks.events, asks.accesses, asks.doubted, id(asks.timing), signals)
     found = _kernels.get(key)

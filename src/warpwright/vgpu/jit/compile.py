@@ -75,8 +75,8 @@ def compile_program(
 ) -> Kernel:
     """Compile a program. ``observed``: the code also reports synchronisation to observers; ``costs``: it writes rows
     for timing; ``watched``: it writes rows for checks, and marks of the blocks entered and the guards that were true
-    and false; ``doubted``: loads and stores that these rows tell more of (`Listener`); ``signals``: engines only signal,
-    and code that computes their data is left out."""
+    and false; ``doubted``: loads and stores that these rows tell more of (`Listener`); ``signals``: engines only
+    signal, and what computes with their data is left out."""
     uses = uses_of(program, doubted) if watched else {}
     text, kernel = emit(program, observed, costs, watched, frozenset(uses), doubted, signals)
     engine, (*_, tables) = compile_ir(text), kernel

@@ -32,9 +32,10 @@ def unneeded(program: Program) -> frozenset[int]:
         for inst in [inst for inst in left.values() if _writes(inst, needed)]:
             needed.update(mentions(left.pop(inst.index))[0])
         sources = [inst for inst in others if _writes(inst, needed)]
-        found = [inst for inst in stores if any(_may_return(source, inst) for source in sources)]
-        needed.update(name for inst in found for name in _names(_data(inst)))
-        stores = [inst for inst in stores if all(inst is not each for each in found)]
+        own, kinds = {inst.index for inst in sources}, {_kind(inst) for inst in sources}
+        found = {inst.index for inst in stores if inst.index in own or any(_may_return(kind, inst) for kind in kinds)}
+        needed.update(name for inst in stores if inst.index in found for name in _names(_data(inst)))
+        stores = [inst for inst in stores if inst.index not in found]
     return frozenset(left)
 
 
@@ -70,15 +71,20 @@ def _names(registers: Iterable[Register]) -> list[str]:
     return [register.name for register in registers]
 
 
-def _may_return(source: Inst, inst: Inst) -> bool:
-    """Whether a result of ``source`` may be of the data of an instruction."""
-    if inst.traits.queue == "warp":
-        return source is inst
-    only = _LOADS.get(inst.name)
+def _kind(inst: Inst) -> tuple[str, str, str, str]:
+    """Name, access, space and type of an instruction; the last three are empty unless it accesses memory."""
+    access = inst.traits.access
+    space, type = (inst["space"].partition("::")[0], inst["type"]) if access else ("", "")
+    return inst.name, access, space, type
+
+
+def _may_return(source: tuple[str, str, str, str], inst: Inst) -> bool:
+    """Whether an instruction of this kind may return the data that another one stores."""
+    only, (name, access, space, type) = _LOADS.get(inst.name), source
     if only is not None:
-        return source.name.startswith(only)
-    if not source.traits.access or not inst.traits.access:
+        return name.startswith(only)
+    if not access or not inst.traits.access:
         return False
-    spaces = {each["space"].partition("::")[0] for each in (source, inst)} - {""}
-    counts = source.traits.access == "update" and source["type"].startswith(("u", "s", "b"))
-    return len(spaces) < 2 and not (counts and inst["type"].startswith("f"))
+    _, _, own_space, own_type = _kind(inst)
+    counts = access == "update" and type.startswith(("u", "s", "b"))
+    return len({space, own_space} - {""}) < 2 and not (counts and own_type.startswith("f"))

@@ -25,7 +25,7 @@ from warpwright.vgpu.program.program import Inst, word_count
 from warpwright.vgpu.timing.peers import Peers
 from warpwright.vgpu.timing.representatives import extrapolate, representatives
 from warpwright.vgpu.timing.rows import program_of
-from warpwright.vgpu.timing.steps import SECTOR, SHARED, TRAFFIC, Program
+from warpwright.vgpu.timing.steps import SECTOR, SHARED, TRAFFIC, Facts, Program
 from warpwright.vgpu.timing.tiles import Walk, between_kinds, extrapolate_tiles, walk_of
 
 __all__ = ["Capture", "Kind"]
@@ -72,7 +72,7 @@ class Capture(Tape):
     def launched(self, launch: Launch) -> Sequence[int] | None:
         self.launch = launch
         insts = launch.insts
-        self.memory = np.array([is_memory(inst) for inst in insts], bool)
+        self.facts = Facts(launch)
         self.stores = np.array([is_memory(inst) and inst.traits.access == "write" for inst in insts], bool)
         self.copies = np.array([inst.name in TRAFFIC for inst in insts], bool)
         self.maps = np.array([_map_place(inst) for inst in insts], np.int64)
@@ -184,7 +184,7 @@ class Capture(Tape):
         numbers = rows[:, 0] & 0xFFFF_FFFF
         plain = numbers < NEED
         numbers = np.where(plain, numbers, 0)
-        access = self.memory[numbers] & plain & (rows[:, 2] & SHARED == 0)
+        access = self.facts.memory[numbers] & plain & (rows[:, 2] & SHARED == 0)
         stores = access & self.stores[numbers]
         fixed = self.fixed[records[:, 0]]
         words = records[:, _FIRST_WORD : _FIRST_WORD + fixed.shape[1]] * fixed
@@ -198,7 +198,7 @@ class Capture(Tape):
                 self.far[cluster.number] = far
             kind = self.kinds.get(signature)
             if kind is None:
-                program = program_of(cluster, rows, records, keys)
+                program = program_of(cluster, rows, records, keys, self.facts)
                 accesses = np.argsort(np.repeat(order, counts), kind="stable")
                 per_warp = np.bincount(np.repeat(rows[:, 0] >> 32, counts), minlength=cluster.count)
                 kind = self.kinds[signature] = Kind(program, accesses, per_warp)

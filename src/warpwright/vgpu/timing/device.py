@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.targets import LINKS, Timing
-from warpwright.vgpu.program.names import Names, Variables
+from warpwright.vgpu.program.names import Variables
 from warpwright.vgpu.timing.cache import Lookup, Visit, footprint, look_up, look_up_again
 from warpwright.vgpu.timing.capture import Capture
 from warpwright.vgpu.timing.flops import Weight, energy_of, flops_of, time_of
@@ -18,8 +18,8 @@ from warpwright.vgpu.timing.neighbours import contention, gpcs_of, l2_costs
 from warpwright.vgpu.timing.places import WAVES, assign_places, later_wave, places_of
 from warpwright.vgpu.timing.registers import pressure
 from warpwright.vgpu.timing.replay import Layout, Outcome, Work, replay
-from warpwright.vgpu.timing.result import Conflict, Profile, Resources, Usage
-from warpwright.vgpu.timing.timeline import timeline_fields
+from warpwright.vgpu.timing.result import Profile, Resources, Usage
+from warpwright.vgpu.timing.timeline import conflicts_of, timeline_fields, wait_insts
 from warpwright.vgpu.timing.units import Memory
 
 __all__ = ["profile_of"]
@@ -31,6 +31,7 @@ SEQUENCES = 2  # different loads of an SM that are replayed
 CLOCKS = 2  # replays until clock and time agree
 SAME_CLOCK = 0.02
 SHORTER = 0.9  # a load with less of the steps of the longest does not determine the clock
+SHORT = 0.95  # one with less of the steps of a long load is not replayed: it ends before
 EVERYTHING = 1 << 62  # bytes of an L2 that evicts nothing
 FAR = (  # latencies of `Timing`
     "ld_l2", "ld_hbm", "ld_hbm_mixed", "tma_l2", "tma_hbm", "tma_fresh", "tma_late_l2", "tma_late_hbm",
@@ -201,7 +202,7 @@ def _profile_of_gpu(capture: Capture, fast: bool, sustained: bool, warm: bool) -
     grid = _Grid(capture, warm)
     launch, timing = capture.launch, grid.timing
     least = _flops(grid) / (timing.mma_flops * launch.spec.sms)
-    loads, clocks = grid.loads()[:SEQUENCES], _clocks(grid, least, least, sustained=False)
+    loads, clocks = _loads(grid), _clocks(grid, least, least, sustained=False)
     long = [load for load in loads if grid.steps(load) >= SHORTER * grid.steps(loads[0])]
     for _ in range(CLOCKS):
         journal, outcomes, clock = journal_of(launch), _Outcomes(), clocks.loaded
@@ -211,6 +212,13 @@ def _profile_of_gpu(capture: Capture, fast: bool, sustained: bool, warm: bool) -
             break
     runs = _replay_loads(grid, loads, clock, journal, outcomes)
     return _profile(grid, runs, journal, _clocks_of(grid, runs[0], sustained), fast)
+
+
+def _loads(grid: _Grid) -> list[_Load]:
+    """The loads to replay, the longest first."""
+    loads = grid.loads()[:SEQUENCES]
+    least = SHORT * grid.steps(loads[0])
+    return [load for load in loads if least <= max(grid.steps(load), SHORT * LONG)]
 
 
 def _replay_loads(grid: _Grid, loads: list[_Load], clock: float, journal: Journal, outcomes: _Outcomes) -> list[_Run]:
@@ -427,6 +435,8 @@ def _profile(grid: _Grid, runs: list[_Run], journal: Journal, clocks: _Clocks, f
     mma_flops = sum(each.outcome.flops for each in runs)
     wasted = flops * sum(each.outcome.wasted for each in runs) / mma_flops if mma_flops else 0.0
     inside = clocks.microseconds(cycles)
+    first = grid.kinds[runs[0].load.clusters[0][0]].program
+    longest = max((kind.program for kind in grid.kinds), key=lambda program: program.length)
     time_us = timing.launch_us + inside
     hbm = launch.spec.hbm_gbps * 1e3 * time_us
     sms = launch.spec.sms * cycles
@@ -462,8 +472,8 @@ def _profile(grid: _Grid, runs: list[_Run], journal: Journal, clocks: _Clocks, f
         waves=len(grid.numbers) / places.count,
         tail=_tail(grid, runs),
         resources=Resources(launch.threads, pressure(launch.kernel.program), launch.shared_limit, grid.columns),
-        **timeline_fields(journal, _wait_insts(runs, grid), Variables(launch.kernel.program)),
-        conflicts=_conflicts(grid, journal.names),
+        **timeline_fields(journal, wait_insts(first), Variables(launch.kernel.program)),
+        conflicts=conflicts_of(longest, journal.names),
         fast=fast,
         warm=grid.warm,
     )
@@ -478,23 +488,3 @@ def _tail(grid: _Grid, runs: list[_Run]) -> float:
     loads = grid.loads()
     done = sum(load.sets * replayed.get(load, grid.steps(load) * per_step) for load in loads)
     return 1 - done / (grid.places.groups * runs[0].cycles)
-
-
-def _wait_insts(runs: list[_Run], grid: _Grid) -> dict[int, int]:
-    """For the address of each mbarrier an instruction that waits for it."""
-    program = grid.kinds[runs[0].load.clusters[0][0]].program
-    return {step.what: step.inst for steps in program.warps for step in steps if step.kind == "wait"}
-
-
-def _conflicts(grid: _Grid, names: Names) -> tuple[Conflict, ...]:
-    """Instructions that take more wavefronts than their bytes need, the worst first."""
-    program = max((kind.program for kind in grid.kinds), key=lambda program: program.length)
-    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for steps in program.warps:
-        for step in steps:
-            if step.kind == "shared_access":
-                count = counts[names.places[step.inst]]
-                count[0] += step.number
-                count[1] += step.nbytes
-    rows = [Conflict(where, most, least) for where, (most, least) in counts.items() if most > least]
-    return tuple(sorted(rows, key=lambda row: row.least - row.wavefronts))

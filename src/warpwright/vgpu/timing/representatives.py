@@ -1,9 +1,9 @@
 """Launches of equal clusters: a few of them run, and the traffic of the others is extrapolated.
 
-Where no lane reads global memory, the rows of a cluster depend on its place in the grid alone. (A launch ends as soon as
-a lane draws a number by an atomic operation, and all clusters run in the next one.) If the clusters that run
+Where no lane reads global memory, the rows of a cluster depend on its place in the grid alone. If the clusters that run
 have equal rows, and the keys of their traffic are linear in their place, all clusters of the launch get these rows and
-keys. The clusters that run are the corners of the grid, the neighbours of its first cluster, and some between.
+keys. The clusters that run are the corners of the grid, the neighbours of its first cluster, and some between. Where a
+kernel has atomic operations that return a value, the launch ends as soon as a lane executes one, and all clusters run.
 """
 
 from __future__ import annotations

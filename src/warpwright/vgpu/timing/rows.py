@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.jit.costs import NEED, WARP_MMAS, elapsed, is_memory
+from warpwright.vgpu.jit.costs import NEED, elapsed
 from warpwright.vgpu.program.operation import Op
 from warpwright.vgpu.timing.steps import (
     RECORDS,
     SHARED,
     TRAFFIC,
+    Facts,
     Mmas,
     Program,
     Reader,
@@ -35,10 +36,10 @@ Ints = NDArray[np.int64]
 _FACTORS = np.random.default_rng(1).integers(1 << 40, 1 << 62, 6) | 1
 
 
-def program_of(cluster: ClusterState, rows: Ints, records: Ints, keys: Ints) -> Program:
+def program_of(cluster: ClusterState, rows: Ints, records: Ints, keys: Ints, facts: Facts) -> Program:
     """The steps of a cluster, from its rows, those of each warp in the order of execution, and their records. Steps of
     the other rows than those with traffic or records are read when they are asked for: few clusters are replayed."""
-    reader = Reader(cluster, keys)
+    reader = Reader(cluster, keys, facts)
     queue = deque(records.tolist())
     spent, constant = _elapsed(rows), _constant(reader, rows)
     others = {
@@ -72,11 +73,10 @@ def _read_warps(
 def _mmas(reader: Reader, rows: Ints, constant: NDArray[np.bool_]) -> Mmas:
     """The MMAs of the constant rows, one for each instruction."""
     numbers = np.where(constant, rows[:, 0] & 0xFFFF_FFFF, NEED)
-    names = {inst.index for inst in reader.insts if inst.name in WARP_MMAS or inst.name == "wgmma.mma_async"}
     different, firsts, counts = np.unique(numbers, return_index=True, return_counts=True)
     found: Mmas = []
     for number, first, count in zip(different.tolist(), firsts.tolist(), counts.tolist(), strict=True):
-        if number in names:
+        if number in reader.facts.mmas:
             (step,) = _steps(reader, rows[first].tolist(), [0, 0, 0], deque())
             found += [(what, count * flops) for what, flops in mmas_of([step])]
     return found
@@ -93,9 +93,7 @@ def _elapsed(rows: Ints) -> Ints:
 def _constant(reader: Reader, rows: Ints) -> NDArray[np.bool_]:
     """Whether the one step of each row depends on its words and costs alone: it has no record, no position in the
     traffic."""
-    queued = np.array([inst.form.queued for inst in reader.insts], bool)
-    memory = np.array([is_memory(inst) for inst in reader.insts], bool)
-    numbers = rows[:, 0] & 0xFFFF_FFFF
+    queued, memory, numbers = reader.facts.queued, reader.facts.memory, rows[:, 0] & 0xFFFF_FFFF
     needs = numbers >= NEED
     numbers = np.where(needs, 0, numbers)
     found: NDArray[np.bool_] = needs | ~queued[numbers] & (~memory[numbers] | (rows[:, 2] & SHARED != 0))

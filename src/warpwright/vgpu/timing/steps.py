@@ -25,11 +25,12 @@ from warpwright.vgpu.program.services import SERVICES
 from warpwright.vgpu.timing.emulation import FLOAT8, count_emulation
 
 if TYPE_CHECKING:
+    from warpwright.vgpu.machine.launch import Launch
     from warpwright.vgpu.machine.state import ClusterState
 
 __all__ = [
-    "RECORDS", "ROWS", "TRAFFIC", "Access", "Box", "Mma", "Mmas", "Program", "Reader", "Step", "Steps", "WarpMma",
-    "mmas_of", "read_row",
+    "RECORDS", "ROWS", "TRAFFIC", "Access", "Box", "Facts", "Mma", "Mmas", "Program", "Reader", "Step", "Steps",
+    "WarpMma", "mmas_of", "read_row",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -155,14 +156,25 @@ class Program:
         return self.source() if callable(self.source) else self.source
 
 
+class Facts:
+    """What the readers of all clusters of a launch ask for: of each instruction whether it leaves a record, whether it
+    accesses memory itself, and the words of its record; the MMAs of warps and warpgroups."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.insts = launch.insts
+        self.emulation = count_emulation(launch.kernel.program)
+        self.queued = np.array([inst.form.queued for inst in self.insts], bool)
+        self.memory = np.array([is_memory(inst) for inst in self.insts], bool)
+        self.widths = [word_count(inst) if inst.form.queued else 0 for inst in self.insts]
+        self.mmas = {inst.index for inst in self.insts if inst.name in (*WARP_MMAS, "wgmma.mma_async")}
+
+
 class Reader:
     """Converts the rows of one cluster into steps."""
 
-    def __init__(self, cluster: ClusterState, keys: NDArray[np.int64]) -> None:
-        self.cluster = cluster
-        self.insts = cluster.launch.insts
-        self.emulation = count_emulation(cluster.launch.kernel.program)
-        self.widths = [word_count(inst) if inst.form.queued else 0 for inst in self.insts]
+    def __init__(self, cluster: ClusterState, keys: NDArray[np.int64], facts: Facts) -> None:
+        self.cluster, self.facts = cluster, facts
+        self.insts, self.emulation, self.widths = facts.insts, facts.emulation, facts.widths
         self.stride = cluster.shared_stride
         self.keys = keys
         self.nbytes: list[int] = []

@@ -5,7 +5,7 @@ took. If the keys of a tile's traffic are linear in the digits of the tile's num
 group of rows, the keys of all tiles follow from a few. The radices of the digits are those that give every known key;
 if several do, they must agree about every unknown key.
 
-Tiles at an edge may have a few rows more or less, such as stores of fewer queries. Clusters with such tiles are alike to
+Tiles at an edge may have a few rows more or less, such as stores of fewer queries. Clusters with such tiles are like
 those without, and the clusters that did not run count as without.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +27,9 @@ ALIKE = 0.01  # of the steps of a cluster, by which one with tiles at an edge ma
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How clusters walk tiles. ``tile``: the positions of a tile in the traffic of each warp; ``counts``: the tiles of a
-    cluster of the first group, and of the second, which has one less; ``groups``: the group of each known cluster, by
-    number; ``usual``: the kind of most known clusters of each group."""
+    """How clusters walk tiles. ``tile``: the positions of a tile in the traffic of each warp; ``counts``: the tiles of
+    a cluster of the first group, and of the second, which has one less; ``groups``: the group of each known cluster, by
+    number; ``usual``: the kind of each group whose clusters have whole tiles only."""
 
     tile: Keys
     counts: list[int]
@@ -46,20 +46,28 @@ def walk_of(kinds: Sequence[tuple[int, Keys, Sequence[int]]]) -> Walk | None:
 
     ``kinds``: for each the steps of a cluster, the positions of each warp in its traffic, and the clusters.
     """
-    order = sorted(range(len(kinds)), key=lambda which: -len(kinds[which][2]))[:2]
-    usual = sorted(order, key=lambda which: -kinds[which][0])
-    found = tiles_of_kinds([kinds[which][1] for which in usual])
-    if found is None:
-        return None
+    pairs = [pair for pair in permutations(range(len(kinds)), 2) if kinds[pair[0]][0] > kinds[pair[1]][0]]
+    for usual in sorted(pairs, key=lambda pair: -sum(len(kinds[which][2]) for which in pair)):
+        found = tiles_of_kinds([kinds[which][1] for which in usual])
+        if found is not None:
+            groups = _groups(kinds, [kinds[which][0] for which in usual])
+            return Walk(*found, groups, usual) if groups else None
+    return None
+
+
+def _groups(kinds: Sequence[tuple[int, Keys, Sequence[int]]], steps: Sequence[int]) -> dict[int, int]:
+    """Returns the group of each known cluster by its steps, as of `Walk`; none if a cluster is not like a group, or if
+    the second group has a lower number than the first."""
     groups: dict[int, int] = {}
-    for steps, _, members in kinds:
-        apart = [abs(steps - kinds[which][0]) / kinds[which][0] for which in usual]
+    for own, _, members in kinds:
+        apart = [abs(own - usual) / usual for usual in steps]
         if min(apart) > ALIKE:
-            return None
+            return {}
         groups |= dict.fromkeys(members, apart.index(min(apart)))
-    first, second = (max_or_min(number for number, group in groups.items() if group == own)
-                     for own, max_or_min in enumerate((max, min)))  # fmt: skip
-    return Walk(*found, groups, (usual[0], usual[1])) if first < second else None
+    numbers: list[list[int]] = [[], []]
+    for number, group in groups.items():
+        numbers[group].append(number)
+    return groups if max(numbers[0]) < min(numbers[1]) else {}
 
 
 def between_kinds(kinds: Mapping[int, int]) -> int | None:

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from warpwright.vgpu.program.memory_map import RESERVED_SHARED
-from warpwright.vgpu.program.names import Variables
+from warpwright.vgpu.program.names import Names, Variables
 from warpwright.vgpu.timing.journal import Journal
-from warpwright.vgpu.timing.result import Phase, Region, Span
+from warpwright.vgpu.timing.result import Conflict, Phase, Region, Span
 from warpwright.vgpu.timing.slots import indices
+from warpwright.vgpu.timing.steps import Program
 
-__all__ = ["phases_of", "regions_of", "timeline_fields"]
+__all__ = ["conflicts_of", "phases_of", "regions_of", "timeline_fields", "wait_insts"]
 
 SHARED, TENSOR = "shared memory", "tensor memory"
 MBARRIER_BYTES = 8
@@ -104,3 +105,21 @@ def _accumulators(journal: Journal) -> Iterator[Region]:
     """Yields the columns of each accumulator in tensor memory."""
     for first, count in {(span.mma.d, span.mma.n) for span in journal.mmas if span.mma.d >= 0}:
         yield Region(TENSOR, "D of tcgen05.mma", first, count)
+
+
+def wait_insts(program: Program) -> dict[int, int]:
+    """Returns for the address of each mbarrier an instruction that waits for it."""
+    return {step.what: step.inst for steps in program.warps for step in steps if step.kind == "wait"}
+
+
+def conflicts_of(program: Program, names: Names) -> tuple[Conflict, ...]:
+    """Returns instructions that take more wavefronts than their bytes need, the worst first."""
+    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for steps in program.warps:
+        for step in steps:
+            if step.kind == "shared_access":
+                count = counts[names.places[step.inst]]
+                count[0] += step.number
+                count[1] += step.nbytes
+    rows = [Conflict(where, most, least) for where, (most, least) in counts.items() if most > least]
+    return tuple(sorted(rows, key=lambda row: row.least - row.wavefronts))
