@@ -65,6 +65,7 @@ def perform(
     timing: Timing = CHIP,
     memory: Memory | None = None,
     pairs: bool = False,
+    enough: float = float("inf"),
 ) -> tuple[Outcome, Journal]:
     """Replay clusters of these warps, the CTAs' warps one after another."""
     journal = Journal(Names(), STRIDE, {})  # type: ignore[arg-type]
@@ -73,7 +74,7 @@ def perform(
     works = [Work(program, share, share, 0 * share, np.ones(positions), 0 * share)] * clusters
     layout = Layout(ranks, len(warps) // ranks, STRIDE, together)
     wide = Memory(1e9, 1e9, 1e9, 1e9, 1e9)
-    return replay(works, timing, memory or wide, layout, journal), journal
+    return replay(works, timing, memory or wide, layout, journal, enough=enough), journal
 
 
 def end_of(*warps: list[Step], **more: Any) -> float:

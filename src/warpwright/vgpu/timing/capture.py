@@ -108,7 +108,7 @@ class Capture(Tape):
         """Forget what was recorded: all clusters run in the next launch, which has memory of its own."""
         for each in (self.kinds, self.traffic, self.lines, self.outside, self.left, self.parts):
             each.clear()
-        self.next, self.drawn = self.all, False
+        self.next, self.all, self.drawn = self.all, [], False
 
     def _walk(self) -> Walk | None:
         """How the clusters walk tiles, if they are persistent, all resident, and of two kinds, of which the first has

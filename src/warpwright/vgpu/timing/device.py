@@ -17,7 +17,7 @@ from warpwright.vgpu.timing.journal import Journal, journal_of
 from warpwright.vgpu.timing.neighbours import contention, gpcs_of, l2_costs
 from warpwright.vgpu.timing.places import WAVES, assign_places, later_wave, places_of
 from warpwright.vgpu.timing.registers import pressure
-from warpwright.vgpu.timing.replay import Layout, Outcome, Work, replay
+from warpwright.vgpu.timing.replay import SAVING, Layout, Outcome, Work, replay
 from warpwright.vgpu.timing.result import Profile, Resources, Usage
 from warpwright.vgpu.timing.timeline import conflicts_of, timeline_fields, wait_insts
 from warpwright.vgpu.timing.units import Memory
@@ -31,7 +31,6 @@ SEQUENCES = 2  # different loads of an SM that are replayed
 CLOCKS = 2  # replays until clock and time agree
 SAME_CLOCK = 0.02
 SHORTER = 0.9  # a load with less of the steps of the longest does not determine the clock
-SHORT = 0.95  # one with less of the steps of a long load is not replayed: it ends before
 EVERYTHING = 1 << 62  # bytes of an L2 that evicts nothing
 FAR = (  # latencies of `Timing`
     "ld_l2", "ld_hbm", "ld_hbm_mixed", "tma_l2", "tma_hbm", "tma_fresh", "tma_late_l2", "tma_late_hbm",
@@ -215,10 +214,9 @@ def _profile_of_gpu(capture: Capture, fast: bool, sustained: bool, warm: bool) -
 
 
 def _loads(grid: _Grid) -> list[_Load]:
-    """The loads to replay, the longest first."""
-    loads = grid.loads()[:SEQUENCES]
-    least = SHORT * grid.steps(loads[0])
-    return [load for load in loads if least <= max(grid.steps(load), SHORT * LONG)]
+    """The loads to replay, the longest first; one alone if most of it is extrapolated."""
+    loads = grid.loads()
+    return loads[: SEQUENCES if grid.steps(loads[0]) < SAVING * LONG else 1]
 
 
 def _replay_loads(grid: _Grid, loads: list[_Load], clock: float, journal: Journal, outcomes: _Outcomes) -> list[_Run]:
