@@ -38,15 +38,16 @@ from warpwright.vgpu.jit.unneeded import unneeded
 from warpwright.vgpu.jit.uses import Use, uses_of
 from warpwright.vgpu.program.program import Block, Inst, Program, Register, mentions, place, results
 
-__all__ = ["Kernel", "compile_program", "emit", "marks_of"]
+__all__ = ["KERNELS", "Kernel", "compile_program", "emit", "marks_of"]
 
+KERNELS = 16  # of which machines remember facts of the instructions
 # the import fills MEANINGS
 _MODULES = (
     alu, bits, compare, convert, floats, issue, launch_control, matrix, memory, mma, sync, warp, warpgroup, wmma,
 )  # fmt: skip
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Kernel:
     """Machine code of a program and its metadata for the machine.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from warpwright.errors import LimitReached
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit import state
+from warpwright.vgpu.jit.compile import KERNELS, Kernel
 from warpwright.vgpu.jit.record import completion_of
 from warpwright.vgpu.jit.runtime import BRIEF, function
 from warpwright.vgpu.machine import faults, services, spins
@@ -25,7 +27,6 @@ from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.machine.registers import Registers
 from warpwright.vgpu.machine.tape import take_rows
 from warpwright.vgpu.machine.warpgroup import Warpgroups
-from warpwright.vgpu.program.program import Inst
 
 __all__ = ["SERVICES", "Cluster"]
 
@@ -35,6 +36,18 @@ _PARTS = (
     "in_flight", "warpgroups", "handlers", "named_barriers", "cluster_barrier", "tmem_columns", "registers", "schedule",
     "listener",
 )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=KERNELS)
+def _queues(kernel: Kernel) -> list[str]:
+    """The queue of each instruction."""
+    return [inst.traits.queue for inst in kernel.program.insts]
+
+
+@functools.lru_cache(maxsize=KERNELS)
+def _completes(kernel: Kernel) -> NDArray[np.bool_]:
+    """Whether lane code completes each instruction, if engines only signal."""
+    return np.array([bool(completion_of(inst)) for inst in kernel.program.insts], bool)
 
 
 class Cluster(ClusterFabric):
@@ -58,8 +71,9 @@ class Cluster(ClusterFabric):
         self.which_at = ctypes.addressof(self.which)
         self.in_flight = InFlight(self)
         self.warpgroups = Warpgroups(self)
-        self.handlers = [self._handler(inst) for inst in launch.insts]
-        self.silent = np.array([launch.timed and bool(completion_of(inst)) for inst in launch.insts], bool)
+        handlers = self._handlers()
+        self.handlers = [handlers[queue] for queue in _queues(launch.kernel)]
+        self.silent = launch.timed & _completes(launch.kernel)
         self.followed = self.listener is not None and (self.listener.events or self.listener.accesses)
         self.by_operation = self.listener is not None and (self.listener.events or bool(launch.seed))
         self.in_step = launch.in_step
@@ -191,15 +205,12 @@ class Cluster(ClusterFabric):
             moved |= self.handlers[record[0]](self.op_of(record, number))
         return moved
 
-    def _handler(self, inst: Inst) -> Callable[[Op], bool]:
-        """Returns the function that takes an instruction's records; its result is whether lanes can go on."""
-        handlers = {
-            "service": self._serve,
-            "tensor": self.in_flight.enqueue_tensor,
-            "mbarrier": self._observe,
-            "wgmma": self.warpgroups.observe,
-        }
-        return handlers.get(inst.traits.queue, self.in_flight.enqueue_copy)
+    def _handlers(self) -> Mapping[str, Callable[[Op], bool]]:
+        """Returns by queue the function that takes an instruction's records; its result is whether lanes can go on."""
+        found = defaultdict[str, Callable[[Op], bool]](lambda: self.in_flight.enqueue_copy)
+        found["service"], found["tensor"] = self._serve, self.in_flight.enqueue_tensor
+        found["mbarrier"], found["wgmma"] = self._observe, self.warpgroups.observe
+        return found
 
     def _serve(self, op: Op) -> bool:
         """Perform a service and let the lanes that wait for it go on."""

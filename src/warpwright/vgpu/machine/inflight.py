@@ -9,6 +9,7 @@ records. Launches with a listener that follows operations have no such records: 
 from __future__ import annotations
 
 import itertools
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +17,10 @@ from numpy.typing import NDArray
 
 from warpwright.vgpu.engines import box_batch, copy, lane_copy, tensor
 from warpwright.vgpu.engines.op import Op
+from warpwright.vgpu.jit.compile import KERNELS, Kernel
 from warpwright.vgpu.jit.state import WAIT_BULK
 from warpwright.vgpu.machine.events import Numbers, Records
 from warpwright.vgpu.machine.fabric import ClusterFabric
-from warpwright.vgpu.program.program import Inst
 
 __all__ = ["InFlight"]
 
@@ -28,20 +29,23 @@ _Which = slice | NDArray[np.intp]
 _CACHED = 512  # rounds remembered before all are forgotten
 
 
-def _kinds(insts: list[Inst]) -> list[int]:
+@lru_cache(maxsize=KERNELS)
+def _kinds(kernel: Kernel) -> NDArray[np.int8]:
     """Returns for each instruction how its records complete.
 
     `_TENSOR`: with all other tensor operations in flight as one batch; only if `tensor.BATCHED` has all tensor
     instructions of the kernel. `_LOAD`: as a batch of boxes; only if the kernel changes no tensor map. `_OTHER`: as an
     `Op` each.
     """
+    insts = kernel.program.insts
     loads = not any(inst.traits.effect == "edits-maps" for inst in insts)
     tensor_insts = {inst.index for inst in insts if inst.traits.queue == "tensor" and inst.form.queued}
     rounds = tensor_insts if all(insts[index].name in tensor.BATCHED for index in tensor_insts) else set()
-    return [
+    found = [
         _TENSOR if inst.index in rounds else _LOAD if loads and box_batch.is_plain_load(inst) else _OTHER
         for inst in insts
     ]
+    return np.array(found, np.int8)
 
 
 class _Split(NamedTuple):
@@ -74,7 +78,7 @@ class InFlight:
 
     def __init__(self, cluster: ClusterFabric) -> None:
         self.cluster = cluster
-        self.kinds = np.array(_kinds(cluster.insts), np.int8)
+        self.kinds = _kinds(cluster.launch.kernel)
         self.splits: dict[bytes, _Split] = {}
         self.batches: dict[tuple[bytes, bytes], tensor.Batch] = {}
         self.loads = box_batch.Loads()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from warpwright.layout.peers import PerRank, each_value, has_all_ranks, pack_pee
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx.names import kernel_name
 from warpwright.targets import Device as Spec
-from warpwright.vgpu.jit.compile import Kernel, marks_of
+from warpwright.vgpu.jit.compile import KERNELS, Kernel, marks_of
 from warpwright.vgpu.jit.costs import is_memory
 from warpwright.vgpu.machine.events import Listener
 from warpwright.vgpu.machine.maps import Maps
@@ -30,6 +31,20 @@ __all__ = ["PRINTED_TOO_MUCH", "Dim3", "Launch", "Owner", "RankCta"]
 Dim3 = tuple[int, int, int]
 PRINT_CHARACTERS = 1 << 20  # of a launch, as CUDA's printf buffer has bytes
 PRINTED_TOO_MUCH = f"\n(the launch printed more than {PRINT_CHARACTERS:,} characters; the rest is not kept)\n"
+
+
+@lru_cache(maxsize=KERNELS)
+def _draws(kernel: Kernel) -> list[bool]:
+    return [
+        inst.traits.access == "update" and bool(inst.find("d")) and not inst["space"].startswith("shared")
+        for inst in kernel.program.insts
+    ]
+
+
+@lru_cache(maxsize=KERNELS)
+def _has_tmem(kernel: Kernel) -> bool:
+    traits = [inst.traits for inst in kernel.program.insts]
+    return any(each.queue in ("tensor", "tmem") or each.effect == "allocates" for each in traits)
 
 
 class RankCta(tuple[int, int, int]):
@@ -161,8 +176,7 @@ class Launch:
     @property
     def has_tmem(self) -> bool:
         """Whether an instruction uses, allocates or frees tensor memory."""
-        traits = [inst.traits for inst in self.insts]
-        return any(each.queue in ("tensor", "tmem") or each.effect == "allocates" for each in traits)
+        return _has_tmem(self.kernel)
 
     @property
     def computes(self) -> bool:
@@ -192,10 +206,7 @@ class Launch:
     def draws(self) -> list[bool]:
         """For each instruction whether it updates global memory and returns the value before, as an atomic operation
         does by which clusters draw the number of their next tile."""
-        return [
-            inst.traits.access == "update" and bool(inst.find("d")) and not inst["space"].startswith("shared")
-            for inst in self.insts
-        ]
+        return _draws(self.kernel)
 
     @property
     def numbers(self) -> Sequence[int]:

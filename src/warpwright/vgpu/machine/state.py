@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.vgpu.engines.op import Op
+from warpwright.vgpu.jit.compile import KERNELS, Kernel
 from warpwright.vgpu.jit.state import FUEL, OFFSETS, QUEUE_HEADER_WORDS, RANK_SHIFT, RECORD_WORDS, WARP
 from warpwright.vgpu.machine.events import Barrier, Event, Numbers, Rows
 from warpwright.vgpu.machine.launch import Dim3, Launch
@@ -43,7 +45,7 @@ class ClusterState:
         self.observed = self.listener is not None and self.listener.events
         self.tells_updates = self.listener is not None and self.listener.accesses
         self.insts, self.global_lock = launch.insts, launch.memory.lock
-        self.record_ends = [_record_end(inst) for inst in launch.insts]
+        self.record_ends = _record_ends(launch.kernel)
         self.ranks = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
         self.per_cta = -(-launch.threads // 32)
         self.count = self.ranks * self.per_cta
@@ -246,6 +248,7 @@ def lane_masks(table: NDArray[np.bool_]) -> NDArray[np.uint32]:
     return masks
 
 
-def _record_end(inst: Inst) -> int:
-    """Returns where the operands of an instruction end in its records; records for observers use all words."""
-    return 2 + word_count(inst) if inst.form.queued else RECORD_WORDS
+@lru_cache(maxsize=KERNELS)
+def _record_ends(kernel: Kernel) -> list[int]:
+    """Returns where the operands of each instruction end in its records; records for observers use all words."""
+    return [2 + word_count(inst) if inst.form.queued else RECORD_WORDS for inst in kernel.program.insts]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from warpwright.errors import ProtocolError
 from warpwright.vgpu.engines import wgmma
 from warpwright.vgpu.engines.op import Op
+from warpwright.vgpu.jit.compile import KERNELS, Kernel
 from warpwright.vgpu.jit.state import WAIT_WGMMA
 from warpwright.vgpu.jit.warpgroup import (
     ALL,
@@ -60,6 +62,14 @@ def _use(inst: Inst, slots: dict[str, int], known: dict[tuple[int, ...], wgmma.A
     )
 
 
+@lru_cache(maxsize=KERNELS)
+def _uses(kernel: Kernel) -> dict[int, _Use]:
+    """Returns the operands of each wgmma."""
+    known: dict[tuple[int, ...], wgmma.Accumulator] = {}
+    insts = [inst for inst in kernel.program.insts if inst.traits.queue == "wgmma" and inst.find("d")]
+    return {inst.index: _use(inst, kernel.slots, known) for inst in insts}
+
+
 class Warpgroups:
     """The wgmma in flight of a cluster.
 
@@ -69,10 +79,8 @@ class Warpgroups:
 
     def __init__(self, cluster: ClusterFabric) -> None:
         self.cluster = cluster
-        insts = [inst for inst in cluster.insts if inst.traits.queue == "wgmma" and inst.find("d")]
         slots = cluster.launch.kernel.slots
-        known: dict[tuple[int, ...], wgmma.Accumulator] = {}
-        self.uses = {inst.index: _use(inst, slots, known) for inst in insts}
+        self.uses = _uses(cluster.launch.kernel)
         self.shadows = slots[SHADOWS] // 128
         self.flags = cluster.bytes[:, in_use(slots) :]
         self.registers = cluster.bytes.view(np.uint32).reshape(cluster.count, -1, 32)

@@ -17,7 +17,7 @@ from warpwright.vgpu.timing.journal import Journal, journal_of
 from warpwright.vgpu.timing.neighbours import contention, gpcs_of, l2_costs
 from warpwright.vgpu.timing.places import WAVES, assign_places, later_wave, places_of
 from warpwright.vgpu.timing.registers import pressure
-from warpwright.vgpu.timing.replay import SAVING, Layout, Outcome, Work, replay
+from warpwright.vgpu.timing.replay import Layout, Outcome, Work, replay
 from warpwright.vgpu.timing.result import Profile, Resources, Usage
 from warpwright.vgpu.timing.timeline import conflicts_of, timeline_fields, wait_insts
 from warpwright.vgpu.timing.units import Memory
@@ -214,9 +214,9 @@ def _profile_of_gpu(capture: Capture, fast: bool, sustained: bool, warm: bool) -
 
 
 def _loads(grid: _Grid) -> list[_Load]:
-    """The loads to replay, the longest first; one alone if most of it is extrapolated."""
+    """The loads to replay, the longest first; of long ones it alone."""
     loads = grid.loads()
-    return loads[: SEQUENCES if grid.steps(loads[0]) < SAVING * LONG else 1]
+    return loads[: SEQUENCES if grid.steps(loads[0]) < LONG else 1]
 
 
 def _replay_loads(grid: _Grid, loads: list[_Load], clock: float, journal: Journal, outcomes: _Outcomes) -> list[_Run]:

@@ -23,7 +23,7 @@ from warpwright.vgpu.timing.state import NEVER, Layout, Outcome, Run, Warp, Work
 from warpwright.vgpu.timing.steps import Step
 from warpwright.vgpu.timing.units import Barrier, Memory, Units
 
-__all__ = ["LATE", "SAVING", "SOON", "Cause", "Replay"]
+__all__ = ["LATE", "SOON", "Cause", "Replay"]
 
 SOON = 8.0  # cycles that a warp may reserve issue slots ahead without an event of its own
 EVENTS = 20_000  # between two looks at how far the replay is

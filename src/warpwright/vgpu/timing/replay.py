@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from warpwright.targets import Timing
 from warpwright.vgpu.timing import accesses, copies, tensor
-from warpwright.vgpu.timing.engine import SAVING, Replay
+from warpwright.vgpu.timing.engine import Replay
 from warpwright.vgpu.timing.journal import Journal
 from warpwright.vgpu.timing.state import NEVER, Layout, Outcome, Work
 from warpwright.vgpu.timing.units import Memory
 
-__all__ = ["SAVING", "Layout", "Outcome", "Work", "replay"]
+__all__ = ["Layout", "Outcome", "Work", "replay"]
 
 STEPS = {**copies.STEPS, **tensor.STEPS, **accesses.STEPS}
 
