@@ -198,6 +198,8 @@ class Cluster(ClusterFabric):
         records, numbers = self.records[:count], self.next_numbers(count)
         if not self.computes:
             heard = ~self.silent[records[:, 0].astype(np.intp)]
+            if not heard.any():
+                return False
             records, numbers = records[heard], numbers[heard]
         if not self.by_operation:
             records, numbers = self.in_flight.enqueue_records(records, numbers)

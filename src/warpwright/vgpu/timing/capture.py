@@ -76,6 +76,7 @@ class Capture(Tape):
         self.stores = np.array([is_memory(inst) and inst.traits.access == "write" for inst in insts], bool)
         self.copies = np.array([inst.name in TRAFFIC for inst in insts], bool)
         self.maps = np.array([_map_place(inst) for inst in insts], np.int64)
+        self.edits_maps = any(inst.traits.effect == "edits-maps" for inst in insts)
         self.weights = np.array([_key_weights(inst) for inst in insts], np.int64)
         used = np.array([min(word_count(inst), _WORDS) if inst.form.queued else 0 for inst in insts], np.int64)
         self.fixed = ((self.weights == 0) & (np.arange(_WORDS) < used[:, None]))[:, : used.max(initial=0)]
@@ -155,18 +156,22 @@ class Capture(Tape):
         return found
 
     def take(self, cluster: ClusterState, rows: Rows, records: Records) -> None:
-        """Store rows and records, with the numbers of tensor maps in place of their addresses: a kernel may change a
-        map later, and copies through equal maps at different addresses access the same data."""
+        """Store rows and records. A kernel that changes tensor maps may change one later: their numbers are put into
+        its records at once."""
         super().take(cluster, rows, records)
         if self.all and not self.drawn and self._draws_in(rows):
             self.drawn = cluster.launch.stopped = True
-        if not len(records):
-            return
-        copied, places = self.parts[cluster.number][1][-1], self.maps[records[:, 0]]
+        if self.edits_maps and len(records):
+            self._number_maps(cluster, self.parts[cluster.number][1][-1])
+
+    def _number_maps(self, cluster: ClusterState, records: NDArray[Any]) -> None:
+        """Put the numbers of tensor maps in place of their addresses: copies through equal maps at different addresses
+        access the same data."""
+        places = self.maps[records[:, 0]]
         own = np.flatnonzero(places)
         addresses, which = np.unique(records[own, places[own]], return_inverse=True)
         numbers = [cluster.launch.maps.number_at(address) for address in addresses.tolist()]
-        copied[own, places[own]] = np.array(numbers, copied.dtype)[which]
+        records[own, places[own]] = np.array(numbers, records.dtype)[which]
 
     def _draws_in(self, rows: Rows) -> bool:
         numbers = rows[:, 0] & 0xFFFF_FFFF
@@ -174,6 +179,8 @@ class Capture(Tape):
 
     def recorded(self, cluster: ClusterState, rows: Rows, records: NDArray[Any]) -> None:
         """Add a cluster to its kind."""
+        if not self.edits_maps:
+            self._number_maps(cluster, records)
         order = _by_warp(rows[:, 0] >> 32)
         rows = rows.take(order, axis=0)
         if self.peers is not None:
