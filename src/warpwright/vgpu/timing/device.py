@@ -28,10 +28,9 @@ LONGEST = 120_000  # steps of one replay before the rest is extrapolated
 ROUNDS = 4  # rounds of resident clusters that are replayed at least
 LONG, FEW_ROUNDS = 240_000, 2  # steps of one replay from which on fewer rounds are enough
 SEQUENCES = 2  # different loads of an SM that are replayed
-CLOCKS = 2  # replays until clock and time agree
 SAME_CLOCK = 0.02
 SHORTER = 0.9  # a load with less of the steps of the longest does not determine the clock
-EVERYTHING = 1 << 62  # bytes of an L2 that evicts nothing
+EVERYTHING = 1 << 62  # bytes of an L2 that evicts nothing, steps of a whole replay
 FAR = (  # latencies of `Timing`
     "ld_l2", "ld_hbm", "ld_hbm_mixed", "tma_l2", "tma_hbm", "tma_fresh", "tma_late_l2", "tma_late_hbm",
 )  # fmt: skip
@@ -203,23 +202,26 @@ def _profile_of_gpu(capture: Capture, fast: bool, sustained: bool, warm: bool) -
     least = _flops(grid) / (timing.mma_flops * launch.spec.sms)
     loads, clocks = _loads(grid), _clocks(grid, least, least, sustained=False)
     long = [load for load in loads if grid.steps(load) >= SHORTER * grid.steps(loads[0])]
-    for _ in range(CLOCKS):
+    for enough in (LONGEST, EVERYTHING):  # replays until clock and time agree; the first one need not be whole
         journal, outcomes, clock = journal_of(launch), _Outcomes(), clocks.loaded
-        runs = _replay_loads(grid, long, clock, journal, outcomes)
+        runs = _replay_loads(grid, long, clock, journal, outcomes, enough)
         clocks = _clocks_of(grid, runs[0], sustained)
-        if abs(clocks.loaded / clock - 1) < SAME_CLOCK:
+        if abs(clocks.loaded / clock - 1) < SAME_CLOCK and all(run.outcome.whole for run in runs):
             break
     runs = _replay_loads(grid, loads, clock, journal, outcomes)
     return _profile(grid, runs, journal, _clocks_of(grid, runs[0], sustained), fast)
 
 
 def _loads(grid: _Grid) -> list[_Load]:
-    """The loads to replay, the longest first; of long ones it alone."""
-    loads = grid.loads()
-    return loads[: SEQUENCES if grid.steps(loads[0]) < LONG else 1]
+    """The loads to replay, the longest first. One with fewer steps than a long one is not replayed: it ends before."""
+    loads = grid.loads()[:SEQUENCES]
+    most = grid.steps(loads[0])
+    return [load for load in loads if most < LONG or grid.steps(load) == most]
 
 
-def _replay_loads(grid: _Grid, loads: list[_Load], clock: float, journal: Journal, outcomes: _Outcomes) -> list[_Run]:
+def _replay_loads(
+    grid: _Grid, loads: list[_Load], clock: float, journal: Journal, outcomes: _Outcomes, enough: int = EVERYTHING
+) -> list[_Run]:
     """Replay loads at a clock; the slowest comes first. ``outcomes``: of the replays at this clock by the sampled
     clusters, which loads share; the first replay has the ``journal``."""
     runs = []
@@ -227,7 +229,7 @@ def _replay_loads(grid: _Grid, loads: list[_Load], clock: float, journal: Journa
         clusters = _sample_clusters(grid, load)
         if clusters not in outcomes:
             own = None if outcomes else journal
-            outcomes[clusters] = _replay_clusters(grid, clusters, clock, own, load)
+            outcomes[clusters] = _replay_clusters(grid, clusters, clock, own, load, enough)
         runs.append(_extend(grid, load, len(clusters), outcomes[clusters]))
     return sorted(runs, key=lambda each: -each.cycles)
 
@@ -242,7 +244,12 @@ def _link_share(grid: _Grid, load: _Load) -> float:
 
 
 def _replay_clusters(
-    grid: _Grid, clusters: tuple[tuple[int, int], ...], clock: float, journal: Journal | None, load: _Load
+    grid: _Grid,
+    clusters: tuple[tuple[int, int], ...],
+    clock: float,
+    journal: Journal | None,
+    load: _Load,
+    enough: int,
 ) -> Outcome:
     launch, places = grid.launch, grid.places
     timing = _scale_latencies(grid.timing, clock / launch.spec.clock_mhz)
@@ -262,7 +269,7 @@ def _replay_clusters(
     per_cta = -(-launch.threads // 32)
     layout = Layout(places.ranks, per_cta, launch.shared_stride, places.together, active * timing.cta_rate)
     works = [Work(grid.kinds[kind].program, *grid.share(kind, wave)[1:]) for kind, wave in clusters]
-    return replay(works, timing, memory, layout, journal or journal_of(launch), journal is not None, LONG)
+    return replay(works, timing, memory, layout, journal or journal_of(launch), journal is not None, enough)
 
 
 def _extend(grid: _Grid, load: _Load, count: int, outcome: Outcome) -> _Run:
@@ -272,7 +279,7 @@ def _extend(grid: _Grid, load: _Load, count: int, outcome: Outcome) -> _Run:
     ends = sorted(outcome.ends)
     rounds = len(ends) // 2 // together * together  # clusters of one SM end together
     rate = (ends[-1] - ends[-1 - rounds]) / rounds if left else 0.0
-    return _Run(load, ends[-1] + left * rate, outcome, len(load.clusters) / count / outcome.share)
+    return _Run(load, ends[-1] + left * rate, outcome, len(load.clusters) / count)
 
 
 def _scale_latencies(timing: Timing, share: float) -> Timing:

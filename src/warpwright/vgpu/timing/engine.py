@@ -9,7 +9,7 @@ those of the kernel: a wait passes by arrivals or bytes in the replay itself, ne
 from __future__ import annotations
 
 import heapq
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from random import Random
@@ -27,14 +27,13 @@ __all__ = ["LATE", "SOON", "Cause", "Replay"]
 
 SOON = 8.0  # cycles that a warp may reserve issue slots ahead without an event of its own
 EVENTS = 20_000  # between two looks at how far the replay is
-SAVING = 2  # so many times the steps that are enough, or all are replayed
-EVEN = 0.01  # sum of the differences of the shares of all kinds of steps
 LATE = 0.5  # cycles that a warp may continue before the last of its slots
 
 
 class Replay:
     """The clock, the events and the barriers of a replay; ``steps`` performs the other kinds of steps.
-    ``followed``: the journal records the first cluster. ``enough``: of so many steps the rest may be extrapolated."""
+    ``followed``: the journal records the first cluster. ``enough``: after so many steps the replay stops, if all
+    clusters run."""
 
     def __init__(
         self,
@@ -67,7 +66,6 @@ class Replay:
 
     def run(self) -> Outcome:
         steps = sum(work.program.length for work in self.queue)
-        self.enough = self.enough if steps >= SAVING * self.enough else NEVER
         for slot in range(min(self.layout.together, len(self.queue))):
             self.start_cluster(0.0, slot, self.queue.popleft())
         with display.progress("replay: steps", steps) as show:
@@ -95,28 +93,14 @@ class Replay:
                 return
 
     def stop(self, done: int, steps: int) -> None:
-        """End the replay after ``done`` of its steps, if the rest is like them: at the rate of their second half."""
-        if not self.is_even():
-            self.enough = NEVER
-            return
+        """End the replay after ``done`` of its steps, as if the others went on at the rate of the last half."""
         then, before = next(mark for mark in self.marks if mark[1] >= done / 2)
-        left = (steps - done) * (self.now - then) / (done - before)
+        left = (steps - done) * (self.now - then) / max(1, done - before)
         self.outcome.ends += [self.now + left] * len(self.running)
         self.outcome.last_mma += left if self.outcome.last_mma else 0.0
-        self.outcome.share = self.journal.share = done / steps
-        self.journal.set_end(self.now)
+        self.outcome.whole = False
         self.running.clear()
         self.events.clear()
-
-    def is_even(self) -> bool:
-        """Whether the steps done have the same share of each kind as all steps of the clusters that run."""
-        warps = [warp for run in self.running for warp in run.warps]
-        whole, done = Counter[str](), Counter[str]()
-        for warp in warps:
-            whole.update(step.kind for step in warp.steps)
-            done.update(step.kind for step in warp.steps[: warp.at])
-        shares = [(done[kind] / done.total(), whole[kind] / whole.total()) for kind in whole]
-        return sum(abs(own - all) for own, all in shares) < EVEN
 
     def pass_lapped(self, now: float) -> None:
         """Resume warps whose phase has ended and of whose barrier the next phase has ended, too, when nothing else can

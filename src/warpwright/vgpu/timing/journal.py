@@ -99,7 +99,6 @@ class Journal:
         self.causes: list[PhaseCause] = []
         self.ended: dict[int, list[int]] = defaultdict(list)
         self.end = 0.0
-        self.share = 1.0  # of the steps of the replay that were replayed
 
     def add_busy(self, warp: Any, step: Step, start: float, end: float, queued: float) -> None:
         """Add the time in which a warp issued up to a step; for ``queued`` of the cycles other warps had its
@@ -194,11 +193,10 @@ class Journal:
             total = sum(lane.total for lane in lanes)
             if total:
                 busy = sum(lane.busy for lane in lanes) / total
-                warps = len(lanes) * self.share
-                found.append(Role(role, len(lanes), total / warps, busy, self._stalls(role, total, warps)))
+                found.append(Role(role, len(lanes), total / len(lanes), busy, self._stalls(role, total, len(lanes))))
         return tuple(sorted(found, key=lambda role: -role.cycles))
 
-    def _stalls(self, role: str, total: float, warps: float) -> tuple[Stall, ...]:
+    def _stalls(self, role: str, total: float, warps: int) -> tuple[Stall, ...]:
         found = []
         for (name, reason), places in self.stalls.items():
             if name == role:
@@ -206,7 +204,7 @@ class Journal:
                 found.append(Stall(reason, cycles / warps, cycles / total, lines[0][0], lines))
         return tuple(sorted(found, key=lambda stall: -stall.cycles))
 
-    def _lines(self, places: Mapping[int, float], warps: float) -> tuple[tuple[str, float], ...]:
+    def _lines(self, places: Mapping[int, float], warps: int) -> tuple[tuple[str, float], ...]:
         """Returns the source lines of a stall with their cycles, the longest first."""
         cycles: dict[str, float] = defaultdict(float)
         for inst, waited in places.items():

@@ -26,5 +26,5 @@ def replay(
     enough: float = NEVER,
 ) -> Outcome:
     """Run clusters in the given order, ``layout.together`` at a time, on SMs of their own. ``followed``: the journal
-    records the first one. ``enough``: of far more steps only so many are replayed, if the rest is like them."""
+    records the first one. ``enough``: after so many steps the rest is extrapolated."""
     return Replay(works, timing, memory, layout, journal, STEPS, followed, enough).run()

@@ -47,8 +47,8 @@ class Work:
 @dataclass(slots=True)
 class Outcome:
     """``ends``: the end of each cluster; ``units`` with their busy time; ``flops`` of MMAs; ``wasted``: flops of
-    operand pairs that the same cluster multiplied before; start of the first MMA and end of the last; ``share``: the
-    share of the steps that was replayed."""
+    operand pairs that the same cluster multiplied before; start of the first MMA and end of the last; ``whole``:
+    whether all steps were replayed."""
 
     ends: list[float]
     starts: list[float]
@@ -57,7 +57,7 @@ class Outcome:
     wasted: int = 0
     first_mma: float = NEVER
     last_mma: float = 0.0
-    share: float = 1.0
+    whole: bool = True
 
     def add_mma(self, begin: float, end: float, flops: int) -> None:
         """Add an MMA that occupied the tensor core from ``begin`` to ``end``."""

@@ -59,15 +59,25 @@ class IssueSlots:
         self.slow_until, self.rate = until, rate
 
     def advance(self, now: float) -> None:
-        marks = self.marks
-        while marks:
-            then = self.time_of((marks[0] - self.rounds) * len(marks))
+        marks, last = self.marks, self.now
+        if now < last:
+            return
+        while marks:  # the hottest loop of a replay, so `time_of` is written out
+            slots, slow = (marks[0] - self.rounds) * len(marks), self.slow_until - last
+            if slow <= 0.0:
+                then = last + slots
+            elif slots <= slow * self.rate:
+                then = last + slots / self.rate
+            else:
+                then = last + slots + slow * (1 - self.rate)
             if then > now:
-                slow = min(max(0.0, self.slow_until - self.now), max(0.0, now - self.now))
-                self.rounds += (max(0.0, now - self.now) - slow * (1 - self.rate)) / len(marks)
+                passed = now - last
+                if slow > 0.0:
+                    passed -= (slow if slow < passed else passed) * (1 - self.rate)
+                self.rounds += passed / len(marks)
                 break
-            self.now, self.rounds = then, marks.pop(0)
-        self.now = max(self.now, now)
+            last, self.rounds = then, marks.pop(0)
+        self.now = now
 
     def end_at(self, now: float, mark: float) -> float:
         """`end` at ``now``; ``now`` for a warp that has had its slots."""
