@@ -94,6 +94,7 @@ class Listener(Generic[Launch, Cluster]):
     doubted : lane code leaves rows for all that is computed from these loads, and rows of these stores have the values
     timing : lane code leaves rows that count cycles by these costs
     in_turn : clusters run one after another, in one order
+    represents : the clusters that run stand for others, and hand out no work: they need not run in step
     """
 
     events = False
@@ -101,6 +102,7 @@ class Listener(Generic[Launch, Cluster]):
     doubted: frozenset[int] = frozenset()
     timing: Timing | None = None
     in_turn = False
+    represents = False
 
     def launched(self, launch: Launch) -> Sequence[int] | None:
         """A launch begins. Returns the clusters to run, or None for all."""

@@ -171,7 +171,7 @@ class Launch:
     def in_step(self) -> bool:
         """Whether all resident clusters run together, a round each: those of a timed launch that hand out work by
         atomic operations. If each cluster ran to its end at once, the first would take all of the work."""
-        return self.timed and any(self.draws)
+        return self.timed and any(self.draws) and not (self.listener and self.listener.represents)
 
     @property
     def has_tmem(self) -> bool:

@@ -82,12 +82,14 @@ class Capture(Tape):
         self.fixed = ((self.weights == 0) & (np.arange(_WORDS) < used[:, None]))[:, : used.max(initial=0)]
         self.peers = Peers(launch) if launch.spec.gpus > 1 else None
         self.draws = np.array(launch.draws, bool)
+        self.represents = bool(self.all)
         if self.next:
             return self.next
         clusters = self.choose(launch, self.timing)
         few = representatives(launch, clusters or ())
         self.left = [number for number in clusters or () if number not in few] if few else []
         self.all = list(clusters or ()) if few and self.draws.any() else []
+        self.represents = bool(self.all)
         return few or clusters
 
     def complete(self) -> bool:
