@@ -13,7 +13,7 @@ from warpwright.cli.matmul_runs import matmul_profile
 from warpwright.targets import device
 from warpwright.vgpu import Device
 from warpwright.vgpu.timing import capture
-from warpwright.vgpu.timing.tiles import between_kinds, extrapolate_tiles, tiles_of_kinds
+from warpwright.vgpu.timing.tiles import between_kinds, extrapolate_tiles, tiles_of_kinds, usual_tiles
 
 __all__ = ["ran"]  # the fixture of this module
 
@@ -61,6 +61,15 @@ def test_keys_that_no_digits_give_are_not_extrapolated() -> None:
     found = {cluster: keys_of(cluster, 4, 6) for cluster in (0, 1, 2, 5, 6, 9)}
     found[6][0, 3] += 1
     assert extrapolate_tiles(found, counts(), TILE, CLUSTERS, [3, 4, 7, 8]) is None
+
+
+def test_a_usual_tile_has_what_most_known_tiles_have() -> None:
+    """Two positions of the first warp, which are inside the array but for two tiles, then one of the third, outside."""
+    tiles = {each: np.array([[0] * 2 * count + [7] * count]) for each, count in counts().items()}
+    wanted = {each: tiles[each].copy() for each in (0, 9)}
+    tiles[1][0, :2] = tiles[5][0, 4] = 96
+    found = usual_tiles({each: tiles[each] for each in (1, 2, 4, 5)}, counts(), TILE, [0, 9])
+    assert {each: rows.tolist() for each, rows in found.items()} == {each: wanted[each].tolist() for each in (0, 9)}
 
 
 def test_the_border_of_two_kinds_is_bisected() -> None:

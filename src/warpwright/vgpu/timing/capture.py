@@ -26,7 +26,7 @@ from warpwright.vgpu.timing.peers import Peers
 from warpwright.vgpu.timing.representatives import extrapolate, representatives
 from warpwright.vgpu.timing.rows import program_of
 from warpwright.vgpu.timing.steps import SECTOR, SHARED, TRAFFIC, Facts, Program
-from warpwright.vgpu.timing.tiles import Walk, between_kinds, extrapolate_tiles, walk_of
+from warpwright.vgpu.timing.tiles import Walk, between_kinds, extrapolate_tiles, usual_tiles, walk_of
 
 __all__ = ["Capture", "Kind"]
 
@@ -132,7 +132,15 @@ class Capture(Tape):
             return None
         tiles = {number: walk.counts[walk.group(number)] for number in (*known, *self.left)}
         count = len(self.left) + len(self.traffic)
-        return extrapolate_tiles(known, tiles, walk.tile, count, self.left)
+        found = extrapolate_tiles(known, tiles, walk.tile, count, self.left)
+        if found is not None:
+            return found
+        keys = {number: rows[:2] for number, rows in known.items()}  # edges of the array are not linear
+        found = extrapolate_tiles(keys, tiles, walk.tile, count, self.left)
+        if not isinstance(found, dict):
+            return found
+        inside = usual_tiles({number: rows[2:] for number, rows in known.items()}, tiles, walk.tile, self.left)
+        return {number: np.concatenate([rows, inside[number]]) for number, rows in found.items()}
 
     def _members(self, which: int) -> list[int]:
         return list(self.kinds.values())[which].members

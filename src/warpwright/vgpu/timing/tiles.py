@@ -18,7 +18,7 @@ from itertools import pairwise, permutations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Walk", "between_kinds", "extrapolate_tiles", "tiles_of_kinds", "walk_of"]
+__all__ = ["Walk", "between_kinds", "extrapolate_tiles", "tiles_of_kinds", "usual_tiles", "walk_of"]
 
 Keys = NDArray[np.int64]
 DIGITS = 3  # of a tile: its row in a group of rows, its column, and its group
@@ -114,6 +114,15 @@ def extrapolate_tiles(
         return None if found is None else int(wanted[found]) % clusters
     ends = np.cumsum([counts[each] for each in others])[:-1]
     return {each: _by_position(part, tile) for each, part in zip(others, np.split(found, ends), strict=True)}
+
+
+def usual_tiles(
+    known: Mapping[int, Keys], counts: Mapping[int, int], tile: Keys, others: Sequence[int]
+) -> dict[int, Keys]:
+    """Returns rows for the clusters ``others`` all of whose tiles have the medians of the known tiles, by position."""
+    values = np.concatenate([_by_tile(rows, tile, counts[each]) for each, rows in known.items()])
+    median = np.sort(values, axis=0)[len(values) // 2]
+    return {each: _by_position(np.tile(median, (counts[each], 1)), tile) for each in others}
 
 
 def _by_tile(keys: Keys, tile: Keys, count: int) -> Keys:
