@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import warpwright as ww
 from tests.vgpu.timing.test_representatives import ran
+from warpwright.cli.attention_runs import call_of
 from warpwright.cli.matmul_runs import matmul_profile
+from warpwright.kernels.attention import Problem
+from warpwright.run import devices
 from warpwright.targets import device
 from warpwright.vgpu import Device
-from warpwright.vgpu.timing import capture
+from warpwright.vgpu.timing import Profile, capture, rows
 from warpwright.vgpu.timing.tiles import between_kinds, extrapolate_tiles, tiles_of_kinds, usual_tiles
 
 __all__ = ["ran"]  # the fixture of this module
@@ -100,3 +104,39 @@ def test_a_persistent_gemm_has_the_profile_of_a_launch_in_which_all_clusters_run
         ran.clear()
         assert matmul_profile(b200, shape, 9, True)[0] == profile
     assert len(ran) == 74
+
+
+def attention(lse: bool = True, causal: bool = False) -> Profile:
+    """Returns the profile of 16 heads of 2048 tokens on an h200; with ``lse`` the log-sum-exp is stored."""
+    _, call = call_of(Problem(1, 16, 16, 2048, 2048, 128, causal=causal), devices.device("h200"), None)
+    (launch,) = call
+    names = [name for name, _ in launch.kernel.params]
+    args = [0 if name == "lse" and not lse else value for name, value in zip(names, launch.args, strict=True)]
+    return ww.profile(launch.kernel, launch.grid, args=args, device="h200")
+
+
+@pytest.mark.parametrize("lse", [True, False])
+def test_a_last_tile_of_fewer_queries_does_not_let_all_clusters_run(
+    monkeypatch: pytest.MonkeyPatch, ran: list[int], lse: bool
+) -> None:
+    """Eleven tiles of 192 queries a head, the last of 128, on 132 CTAs, of two tiles or one. With the log-sum-exp the
+    CTAs with a last tile are kinds of their own; without it their bytes outside the array are not linear."""
+    found = attention(lse)
+    assert len(ran) == len(set(ran)) < 16
+    monkeypatch.setattr(capture, "representatives", lambda launch, clusters: [])
+    ran.clear()
+    assert found.time_us == pytest.approx(attention(lse).time_us, rel=1e-4)
+    assert len(ran) == 132
+
+
+def test_all_clusters_run_once_if_they_draw_the_numbers_of_their_tiles(
+    monkeypatch: pytest.MonkeyPatch, ran: list[int]
+) -> None:
+    """The launch of a few ends at the first draw, and only the steps of replayed kinds are read."""
+    read: list[int] = []
+    real = rows._read_warps
+    monkeypatch.setattr(rows, "_read_warps", lambda *given: read.append(1) or real(*given))
+    found = attention(causal=True)
+    assert sorted(ran) == list(range(132)) and len(read) <= 2
+    monkeypatch.setattr(capture, "representatives", lambda launch, clusters: [])
+    assert attention(causal=True) == found

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-import warpwright as ww
-from tests.vgpu.timing.test_representatives import ran
-from warpwright.cli.attention_runs import attention_profile, call_of
+from warpwright.cli.attention_runs import attention_profile
 from warpwright.cli.matmul_runs import matmul_profile
 from warpwright.kernels.attention import Problem
 from warpwright.ptx import parse
@@ -18,11 +15,8 @@ from warpwright.vgpu import device as launches
 from warpwright.vgpu.jit import compile as lane_code
 from warpwright.vgpu.jit.unneeded import unneeded
 from warpwright.vgpu.program.decode import decode
-from warpwright.vgpu.timing import Profile, capture, rows
+from warpwright.vgpu.timing import Profile
 
-__all__ = ["ran"]  # the fixture of this module
-
-PLAIN = Problem(1, 16, 16, 2048, 2048, 128)
 PTX = """
 .version 8.0
 .target sm_90a
@@ -85,7 +79,7 @@ def profiles(monkeypatch: pytest.MonkeyPatch, call: Any) -> tuple[Profile, Profi
 def test_attention_has_the_profile_of_code_that_executes_everything(
     monkeypatch: pytest.MonkeyPatch, name: str, causal: bool
 ) -> None:
-    problem = replace(PLAIN, heads=4, kv_heads=4, q_len=640, kv_len=640, causal=causal)
+    problem = Problem(1, 4, 4, 640, 640, 128, causal=causal)
     found, whole = profiles(monkeypatch, lambda: attention_profile(devices.device(name), problem, True)[0])
     assert found == whole
 
@@ -97,34 +91,3 @@ def test_a_gemm_has_the_profile_of_code_that_executes_everything(
     call = lambda: matmul_profile(devices.device(name), (512, 512, 512), level, True)[0]  # noqa: E731
     found, whole = profiles(monkeypatch, call)
     assert found == whole
-
-
-def attention() -> Profile:
-    return attention_profile(devices.device("h200"), PLAIN, True)[0]
-
-
-def test_a_last_tile_of_fewer_queries_does_not_let_all_clusters_run(
-    monkeypatch: pytest.MonkeyPatch, ran: list[int]
-) -> None:
-    """16 heads of eleven tiles of 192 queries, the last of 128, on 132 CTAs: of two tiles or one."""
-    found = attention()
-    assert len(ran) == len(set(ran)) < 16
-    monkeypatch.setattr(capture, "representatives", lambda launch, clusters: [])
-    ran.clear()
-    assert found.time_us == pytest.approx(attention().time_us, rel=1e-4)
-    assert len(ran) == 132
-
-
-def test_all_clusters_run_once_if_they_draw_the_numbers_of_their_tiles(
-    monkeypatch: pytest.MonkeyPatch, ran: list[int]
-) -> None:
-    """Without a counter they would be two kinds; the profile is that of a launch in which all run at once."""
-    read = []
-    monkeypatch.setattr(rows, "_read_warps", lambda *given, real=rows._read_warps: read.append(1) or real(*given))
-    _, call = call_of(replace(PLAIN, causal=True), devices.device("h200"), None)
-    (launch,) = call
-    given = {"args": launch.args, "device": "h200"}
-    found = ww.profile(launch.kernel, launch.grid, **given)
-    assert sorted(ran) == list(range(132)) and len(read) <= 2
-    monkeypatch.setattr(capture, "representatives", lambda launch, clusters: [])
-    assert ww.profile(launch.kernel, launch.grid, **given) == found
