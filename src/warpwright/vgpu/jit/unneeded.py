@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from warpwright.vgpu.jit.warpgroup import accumulator, left_registers
 from warpwright.vgpu.program.program import Inst, Program, Register, mentions, registers_of, results
 
 __all__ = ["unneeded"]
-
-_LOADS = {"tcgen05.st": "tcgen05.ld", "stmatrix": "ldmatrix"}  # the load that returns what an instruction stores
 
 
 def unneeded(program: Program) -> frozenset[int]:
@@ -62,8 +61,8 @@ def _data(inst: Inst) -> list[Register]:
         return []
     if inst.traits.queue == "wgmma" and results(inst):
         return accumulator(inst) + left_registers(inst)
-    stores = inst.traits.access == "write" or inst.name == "tcgen05.st"
-    operand = inst.find("a" if inst.traits.queue == "warp" else "b") if stores or inst.traits.queue == "warp" else None
+    exchanges, stores = inst.traits.queue == "warp", inst.traits.access == "write" or inst.traits.queue == "tmem"
+    operand = inst.find("a" if exchanges else "b") if exchanges or stores else None
     return registers_of(operand) if operand is not None else []
 
 
@@ -71,20 +70,29 @@ def _names(registers: Iterable[Register]) -> list[str]:
     return [register.name for register in registers]
 
 
-def _kind(inst: Inst) -> tuple[str, str, str, str]:
-    """Name, access, space and type of an instruction; the last three are empty unless it accesses memory."""
-    access = inst.traits.access
-    space, type = (inst["space"].partition("::")[0], inst["type"]) if access else ("", "")
-    return inst.name, access, space, type
+class _Kind(NamedTuple):
+    """What decides which data an instruction returns or stores; the last three are empty without an own access."""
+
+    name: str
+    queue: str
+    access: str = ""
+    space: str = ""
+    type: str = ""
 
 
-def _may_return(source: tuple[str, str, str, str], inst: Inst) -> bool:
-    """Whether an instruction of this kind may return the data that another one stores."""
-    only, (name, access, space, type) = _LOADS.get(inst.name), source
-    if only is not None:
-        return name.startswith(only)
-    if not access or not inst.traits.access:
+def _kind(inst: Inst) -> _Kind:
+    queue, access = inst.traits.queue, inst.traits.access
+    if not access:
+        return _Kind(inst.name, queue)
+    return _Kind(inst.name, queue, access, inst["space"].partition("::")[0], inst["type"])
+
+
+def _may_return(source: _Kind, inst: Inst) -> bool:
+    """Whether an instruction of the kind ``source`` may return the data that another one stores."""
+    own = _kind(inst)
+    if own.queue == "tmem" or own.name == "stmatrix":
+        return source.queue == "tmem" if own.queue else source.name == "ldmatrix"
+    if not source.access or not own.access:
         return False
-    _, _, own_space, own_type = _kind(inst)
-    counts = access == "update" and type.startswith(("u", "s", "b"))
-    return len({space, own_space} - {""}) < 2 and not (counts and own_type.startswith("f"))
+    counts = source.access == "update" and source.type.startswith(("u", "s", "b"))
+    return len({source.space, own.space} - {""}) < 2 and not (counts and own.type.startswith("f"))
