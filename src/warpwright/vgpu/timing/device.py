@@ -27,6 +27,7 @@ __all__ = ["profile_of"]
 LONGEST = 120_000  # steps of one replay before the rest is extrapolated
 ROUNDS = 4  # rounds of resident clusters that are replayed at least
 LONG, FEW_ROUNDS = 240_000, 2  # steps of one replay from which on fewer rounds are enough
+ENOUGH = 60_000  # steps of the replay that finds the clock of a launch with MMAs, before the rest is extrapolated
 SEQUENCES = 2  # different loads of an SM that are replayed
 SAME_CLOCK = 0.02
 SHORTER = 0.9  # a load with less of the steps of the longest does not determine the clock
@@ -200,14 +201,16 @@ def _profile_of_gpu(capture: Capture, fast: bool, sustained: bool, warm: bool) -
     grid = _Grid(capture, warm)
     launch, timing = capture.launch, grid.timing
     least = _flops(grid) / (timing.mma_flops * launch.spec.sms)
-    loads, clocks = _loads(grid), _clocks(grid, least, least, sustained=False)
+    loads, clock = _loads(grid), _clocks(grid, least, least, sustained=False).loaded
     long = [load for load in loads if grid.steps(load) >= SHORTER * grid.steps(loads[0])]
-    for enough in (LONGEST, EVERYTHING):  # replays until clock and time agree; the first one need not be whole
-        journal, outcomes, clock = journal_of(launch), _Outcomes(), clocks.loaded
+    for last, enough in ((False, ENOUGH if least else EVERYTHING), (True, EVERYTHING)):
+        journal, outcomes = journal_of(launch), _Outcomes()
         runs = _replay_loads(grid, long, clock, journal, outcomes, enough)
-        clocks = _clocks_of(grid, runs[0], sustained)
-        if abs(clocks.loaded / clock - 1) < SAME_CLOCK and all(run.outcome.whole for run in runs):
+        found = _clocks_of(grid, runs[0], sustained).loaded
+        agrees = abs(found / clock - 1) < SAME_CLOCK
+        if last or (agrees and all(run.outcome.whole for run in runs)):
             break
+        clock = clock if agrees else found
     runs = _replay_loads(grid, loads, clock, journal, outcomes)
     return _profile(grid, runs, journal, _clocks_of(grid, runs[0], sustained), fast)
 
