@@ -178,6 +178,19 @@ def test_the_published_order_of_groups_of_eight() -> None:
     assert found[[0, 1, 2, 7, 8, 9]].tolist() == [[0, 0], [1, 0], [2, 0], [7, 0], [0, 1], [1, 1]]
 
 
+@pytest.mark.parametrize(("level", "group"), [(7, 8), (8, 8), (9, 16)])
+def test_ctas_take_the_tiles_in_the_published_groups_of_rows(level, group) -> None:
+    """Published: CTA i takes tile i, down the rows of a group, so that CTAs 2i and 2i + 1 have the same columns."""
+    tile_m, tile_n, _ = LEVELS[level].tile
+    columns, loads = 2, {}
+    for event in issued(level, size_of(level, (2 * group, columns)), 2 * group * columns, LOAD):
+        loads.setdefault(2 * event.cluster + event.cta, []).append(event.op.vector("coords")[1])
+    assert sorted(loads) == list(range(2 * group * columns))
+    for cta, (row, column, *_) in loads.items():
+        above, inside = cta // (group * columns) * group, cta % (group * columns)
+        assert (row // tile_m, column // tile_n) == (above + inside % group, inside // group)
+
+
 @pytest.mark.parametrize("level", ROLES)
 @sampled("blocks", SHAPES, every=2)
 def test_every_element_of_d_is_stored_once(level, blocks) -> None:

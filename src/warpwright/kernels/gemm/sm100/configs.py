@@ -26,7 +26,8 @@ class Config:
     writers       CTAs of a pair that store
     tile          (M, N, K) of one CTA's tile of D and of a k-block
     staged        the tile leaves through the memory of the stages, in whole rows
-    group         rows of tiles in a group of the rasterization of persistent clusters; 0: a cluster for each tile
+    group         rows of areas (see `area`) in a group of the rasterization of persistent clusters; 0: a cluster for
+                  each tile
     dual          each CTA of a pair has a tile of its own; False: both compute the same tile
     published     as published. Levels 1 to 3: a CTA keeps its permit to allocate tensor memory, so an SM runs one CTA
                   at a time, and stores D element by element; False: CTAs share an SM, a store has 16 bytes. Levels 4
@@ -131,6 +132,7 @@ _DUAL = replace(
     summary="the CTAs of a pair compute different tiles, of 256 rows each",
     tile=(256, 128, 64),
     stages=4,
+    group=4,  # eight tiles: a pair has two
     dual=True,
     writers=2,
 )
@@ -153,7 +155,7 @@ _LARGE = replace(
     tile=(256, 256, 64),
     stages=4,
     accumulators=1,
-    group=16,
+    group=8,
     l2_promotion=256,
 )
 _OURS = replace(
@@ -161,7 +163,6 @@ _OURS = replace(
     level=10,
     summary="waves of a tile staggered: none waits for the epilogue; each warp stores on its own",
     stagger=3,
-    group=8,
     box=(32, 128),
 )
 
