@@ -4,7 +4,7 @@ Levels 1 to 10 at M = N = K = 4096 and 8192 on the virtual B200, fast mode, each
 published rates (``warpwright.report.published``) are those of 100 launches of a GB200. Where these last longer than 50
 ms, the prediction is that of a board at its power limit ("limit" in the table): at 8192 all of them. Nothing is fitted
 to the rates of these two sizes. Levels 4, 5, 7 and 8 are also predicted at the other published sizes, for their steps
-alone. ``--predict`` predicts anew, some minutes; otherwise the predictions are read from
+alone. ``--predict`` predicts anew, some ten minutes; otherwise the predictions are read from
 ``bench/predicted/ladder.json``.
 
 Exit status 1 if levels 2 to 9 miss a goal: a difference of at most 20 % each and 8 % on average; gains from level 2 to
