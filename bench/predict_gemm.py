@@ -3,8 +3,9 @@
 The listed problems of bench/gemm.py in bf16, A (M, K) and B (N, K), and those with published rates of cuBLAS
 (``bench/published/cublas_b200.json``, with their sources). ``roofline_us`` is the greater of 2·M·N·K / peak of the
 tensor cores and bytes / nominal bandwidth of device memory. ``share`` is that time over the predicted time,
-``share_running`` the same without the time of the launch; ``bias_relu`` is what a bias and a relu add. ``--write``
-writes the rows to ``bench/predicted/gemm_DEVICE.json``.
+``share_running`` the same without the time of the launch; ``bias_relu`` is what a bias and a relu add. ``floor_us`` is
+the least time that the clock's constants leave any kernel, in its parts (`floor_us`); ``of_floor`` is that time over
+the predicted time. ``--write`` writes the rows to ``bench/predicted/gemm_DEVICE.json``.
 
 A prediction begins with L2 full of data, part of it dirty, as bench/gemm.py measures: what is read evicts other data,
 and dirty lines are written to device memory meanwhile. The published rates are those of repeated launches: beside them
@@ -23,7 +24,7 @@ import numpy as np
 
 import warpwright as ww
 from warpwright.kernels.gemm import sm100
-from warpwright.targets import DEVICES, Device
+from warpwright.targets import DEVICES, Device, timing_of
 
 ROOT = Path(__file__).parent
 PUBLISHED = json.loads((ROOT / "published" / "cublas_b200.json").read_text())
@@ -48,6 +49,24 @@ def roofline_us(spec: Device, m: int, n: int, k: int) -> float:
     return max(2 * m * n * k / (spec.bf16_tflops * 1e6), moved / (spec.hbm_gbps * 1e3))
 
 
+def floor_us(spec: Device, m: int, n: int, k: int) -> dict[str, float]:
+    """Returns the microseconds of an isolated launch of a bf16 problem that no kernel can avoid, by the constants of
+    `targets.clocks`: the launch; until the first box of an operand has come from device memory; the greater of all MMAs
+    on all SMs and of the operands and the dirty lines that they evict at the rate of device memory; the last MMA, its
+    sums and their store. Each part begins when the one before has ended."""
+    timing, operands, result = timing_of(spec.name), 2 * (m * k + n * k), 2 * m * n
+    evicted = timing.l2_dirty * min(spec.l2_bytes, operands + result) - min(timing.l2_dirty * spec.l2_bytes, result)
+    memory = (operands + evicted) / (spec.hbm_gbps * 1e3 * timing.hbm_share)
+    first = timing.entry + timing.tma_first + timing.tma_hbm
+    last = timing.mma_latency + timing.commit + timing.tmem_latency + timing.tma_store + timing.ld_l2 / 2
+    return {
+        "launch": timing.launch_us,
+        "first_load": first / spec.clock_mhz,
+        "work": max(2 * m * n * k / (timing.mma_flops * spec.sms * timing.tensor_mhz), memory),
+        "last_store": last / spec.clock_mhz,
+    }
+
+
 def predicted_us(device: str, m: int, n: int, k: int, warm: bool = False, **options: Any) -> tuple[str, float, float]:
     """Returns the configuration that `ww.matmul` takes, its predicted microseconds, and the launch's share of them."""
     a, b = (np.zeros((rows, k), ml_dtypes.bfloat16) for rows in (m, n))
@@ -70,6 +89,9 @@ def predict(device: str, shape: Shape) -> dict[str, Any]:
     row: dict[str, Any] = {"m": m, "n": n, "k": k, "config": config, "us": round(us, 1), "tflops": round(tera / us, 1)}
     row |= {"roofline_us": round(roofline, 1), "share": round(roofline / us, 3)}
     row |= {"share_running": round(roofline / (us - launch_us), 3), "bias_relu": round(fused / us - 1, 4)}
+    floor = floor_us(DEVICES[device], *shape)
+    row |= {"floor_us": {part: round(each, 2) for part, each in floor.items()}}
+    row |= {"of_floor": round(sum(floor.values()) / us, 3)}
     for each in PUBLISHED:
         if (each["m"], each["n"], each["k"]) == shape:
             _, warm_us, _ = predicted_us(device, *shape, warm=True)

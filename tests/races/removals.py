@@ -186,6 +186,9 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         (120, 128, 1152),
         3,
     ),
+    "blackwell halves": functools.partial(
+        ladder_gemm, "b200", sm100.TILINGS["128x256 pair, halves"], (768, 768, 512), 4, bias=BIAS, activation="relu"
+    ),
     "scaled 1": functools.partial(scaled_gemm, "b200", sm100_scaled.LEVELS[1], "mxfp8", (128, 256, 384), 2),
     # The kernels of levels 2 and 3 on persistent clusters, for the loops over tiles to take several.
     "scaled 2": functools.partial(

@@ -201,6 +201,8 @@ def plan_tiling(
     blocks = -(-k * size // (ROW_BYTES * config.depth))
     stored, scratch = ("d", {}) if config.matrices == 1 else (SCRATCH, {SCRATCH: out[0]})
     arguments: tuple[Any, ...] = (*order, stored, *tiles, blocks, batches, columns, *EPILOGUE)
+    if config.halves:
+        arguments = (*arguments, sm100.whole_tiles(config, problem, sms))
     if config.clustered:
         arguments, scratch = (*arguments, SCRATCH), {SCRATCH: (grid[0], config.tile[1], config.tile[0])}
     launches = Launch(kernel, grid, arguments), *add_launch(config.matrices, out, d, arch, epilogue, columns)

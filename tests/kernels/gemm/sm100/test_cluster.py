@@ -15,7 +15,7 @@ from tests.samples import sampled
 from warpwright.errors import UsageError
 from warpwright.kernels.gemm.sm100 import TILINGS, Problem, Tiling, candidates, choose, grid_of, kernel_of, tilings
 from warpwright.kernels.gemm.sm100.pieces import Pieces
-from warpwright.targets import timing_of
+from warpwright.targets import DEVICES, timing_of
 
 CLUSTERED = [name for name, config in TILINGS.items() if config.clustered]
 NARROW = "swapped 128x64, cluster of 4 slices"
@@ -107,6 +107,7 @@ def test_slices_without_k_blocks_are_refused(name: str, least: int) -> None:
     ("problem", "name"),
     [
         (Problem(64, 7168, 4096), "swapped 128x64, cluster of 2 slices"),
+        (Problem(1024, 1024, 1024), "swapped 128x128, cluster of 2 slices"),
         (Problem(128, 6144, 4096), "swapped 128x128, cluster of 3 slices"),
         (Problem(256, 4096, 4096), "swapped 128x256, cluster of 4 slices"),
         (Problem(512, 4096, 4096), WIDE),
@@ -128,6 +129,7 @@ def test_the_estimate_takes_the_facts_of_the_clock() -> None:
     timing = timing_of("b200")
     latency = timing.mma_latency + timing.commit + timing.dsmem_latency + timing.ld_l2
     assert (latency, timing.l2_bytes, timing.sm_bytes) == (tilings.EXCHANGE, tilings.L2_BYTES, tilings.PORT_BYTES)
+    assert DEVICES["b200"].l2_bytes == tilings.L2_SIZE
 
 
 def test_a_slice_owns_columns_and_all_columns_are_owned() -> None:

@@ -38,6 +38,7 @@ from warpwright.lang import (
     mbarrier,
     min,
     role,
+    select,
     smem,
     tcgen05,
     tma,
@@ -89,6 +90,8 @@ def gemm_cluster(
     A tile has two halves of its columns. The last k-blocks are multiplied with one half, then with the other, in which
     this CTA owns columns: the epilogue stores sums of the first half while those of the second are completed. Only mma
     of one shape are ordered as they are issued, so the mma of halves have accumulators of their own, `ends`.
+    Tiles of the same rows of A begin their slice at different k-blocks: if all read a block of A at the same time, all
+    wait for device memory; now one does, and the others find the block in L2.
     """
     (tile_m, tile_n), slices, k = config.tile, config.slices, atom(dtype) * config.depth
     rows, pieces, groups = config.piece, config.pieces, CLUSTER_WARPS // WARPS
@@ -109,9 +112,10 @@ def gemm_cluster(
 
     @role(warp=0, elect=True)
     def load() -> None:
-        slots = ab.producer()
-        for step in loop(begin, end):
-            slot = next(slots)
+        slots, later = ab.producer(), begin + across * (end - begin) // tiles_m
+        for place in loop(end - begin):
+            slot, further = next(slots), later + place
+            step = further - select(further < end, 0, end - begin)
             slot.empty.wait()
             slot.full.arrive_expect_tx(slot.nbytes)
             load_operand(slot.a, a, majors[0], at["a"], row, step * k, slot.full, 1)
@@ -157,19 +161,24 @@ def gemm_cluster(
                     with If(one):
                         barrier_at(given, index).at(owner).arrive()
 
-        def load_others(piece: Expr) -> list[list[Expr]]:
-            barrier_at(given, piece - first).wait(0, scope="cluster")
-            return mine.load_others(piece)
+        def load_own(piece: Expr) -> list[Expr]:
+            return load_sums((sums, ends), min(piece, last - 1) * rows, rows)
 
-        others = load_others(min(first + group, last - 1))
+        def load_others(piece: Expr) -> list[list[Expr]]:
+            barrier_at(given, min(piece, last - 1) - first).wait(0, scope="cluster")
+            return mine.load_others(min(piece, last - 1))
+
         if slices == 2:
             done[1].wait(0)
             tcgen05.fence_after_thread_sync()
+        words = load_own(first + group)  # complete before those of the others come
+        others = load_others(first + group)
         for turn in range(turns):
             piece, loaded = first + turn * groups + group, others
-            words = load_sums((sums, ends), min(piece, last - 1) * rows, rows)
+            if turn:
+                words = load_own(piece)
             if turn + 1 < turns:  # in flight while these are added
-                others = load_others(min(piece + groups, last - 1))
+                others = load_others(piece + groups)
             else:
                 tcgen05.fence_before_thread_sync()
                 warp.sync()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from math import gcd
 from typing import Any
 
 from warpwright.kernels.gemm.epilogue import GROUP, PLAIN, Epilogue, factor, load_bias
@@ -97,8 +98,9 @@ def gemm(
     ab = operand_ring(config, majors, dtype, b_dtype)
     sums = tmem.tile(f32, (LANES, tile_n), cta_group=ctas)
     acc = Ring(config.accumulators * waves, full=1, empty=ctas * WARPS, name="acc", d=sums)
-    box = (config.block_rows, 32) if config.swapped else (2 * 32, 128 // out.nbytes)
-    shape, swizzle = (WARPS * box[0], box[1]), 0 if config.swapped else 128
+    width = 32 if config.swapped else gcd(tile_n, 128 // out.nbytes)  # whole blocks in a tile
+    shape = WARPS * (config.block_rows if config.swapped else 2 * 32), width
+    swizzle = 0 if config.swapped else width * out.nbytes
     blocks: Any = None if config.direct else smem.tile(out, shape, swizzle=swizzle)
     init_alloc_sync_early(ab, acc, maps=(a, b) if config.direct else (a, b, d), ctas=ctas)
     half: Any = cluster_ctaid.x if ctas > 1 else 0

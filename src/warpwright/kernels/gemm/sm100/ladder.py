@@ -17,6 +17,7 @@ from typing import Any
 from warpwright.kernels.gemm.sm100.cluster import gemm_cluster
 from warpwright.kernels.gemm.sm100.configs import LEVELS, PAIR, Config
 from warpwright.kernels.gemm.sm100.gemm import gemm
+from warpwright.kernels.gemm.sm100.halves import gemm_halves
 from warpwright.kernels.gemm.sm100.kernel import gemm_roles
 from warpwright.kernels.gemm.sm100.setup import init_alloc_sync, sync_dealloc
 from warpwright.kernels.gemm.sm100.steps import (
@@ -256,6 +257,7 @@ KERNELS = {
     "roles": gemm_roles,
     "gemm": gemm,
     "cluster": gemm_cluster,
+    "halves": gemm_halves,
 }
 
 

@@ -18,12 +18,12 @@ WARP_SIZE = 32
 MBARRIER_BYTES = 8
 
 
-def multiply_half(acc: tmem.TmemTile, slot: Any, side: Any, more: Expr, majors: tuple[str, str]) -> None:
-    """`multiply_block` of one CTA with half of the rows of B, the upper ones if ``side`` is 0."""
-    half = part(slot.b, side, acc.shape[1], majors[1])
+def multiply_half(acc: tmem.TmemTile, slot: Any, side: Any, more: Expr, majors: tuple[str, str], ctas: int = 1) -> None:
+    """`multiply_block` with half of each CTA's rows of B, the upper ones if ``side`` is 0."""
+    half = part(slot.b, side, acc.shape[1] // ctas, majors[1])
     for kk in range(0, slot.a.shape[1 if majors[0] == "k" else 0], WGMMA_BYTES // slot.a.dtype.nbytes):
         left, right = window(slot.a, kk, majors[0]), window(half, kk, majors[1])
-        tcgen05.mma(acc, left, right, accumulate=True if kk else more)
+        tcgen05.mma(acc, left, right, accumulate=True if kk else more, cta_group=ctas)
 
 
 def load_sums(accumulators: Sequence[tmem.TmemTile], first: Any, count: int) -> list[Expr]:

@@ -11,6 +11,7 @@ from warpwright.kernels.gemm.sm90.plan import NEAR, Known
 
 __all__ = [
     "L2_PROMOTION", "TILINGS", "Problem", "Tiling", "candidates", "choose", "grid_of", "has_whole_panels", "least_k",
+    "whole_tiles",
 ]  # fmt: skip
 
 LANES = 128  # of tensor memory: rows of A in one CTA's mma
@@ -31,6 +32,7 @@ MMA_LEAST, SM_BYTES, SMEM_BYTES, STORE_BYTES, DIRECT_BYTES = 44.0, 60.0, 128.0, 
 L2_BYTES, PORT_BYTES, EXCHANGE = 13300.0, 123.0, 634.0
 MHZ, HBM_BYTES = 1850.0, 6.5e6  # a microsecond
 COMMON = 1.3  # device memory reads what several SMs need at once this much slower
+L2_SIZE = 1.265e8  # bytes
 DIRTY = 5.7e7  # bytes of L2 that are written back when other data is read
 OVERLAP = 4.0  # norm of the times of an SM and of device memory, which run at once
 PAIR_US = 0.2  # cluster barriers
@@ -56,6 +58,7 @@ class Tiling:
     group         rows of tiles in a group of the rasterization
     slices        slices of K that one launch multiplies, each to a matrix of its own, and a second one adds up
     clustered     the slices of a tile are a cluster, whose CTAs exchange partial sums: no second launch
+    halves        tiles left after whole rounds, if at most half a round, are computed as halves of their columns
     """
 
     tile: tuple[int, int] = (256, 256)
@@ -68,6 +71,7 @@ class Tiling:
     group: int = 8
     slices: int = 1
     clustered: bool = False
+    halves: bool = False
 
     @property
     def threads(self) -> int:
@@ -77,7 +81,7 @@ class Tiling:
     @property
     def kernel(self) -> str:
         """Name of the kernel in `ladder.KERNELS`."""
-        return "cluster" if self.clustered else "gemm"
+        return "cluster" if self.clustered else "halves" if self.halves else "gemm"
 
     @property
     def cluster(self) -> int:
@@ -163,8 +167,18 @@ TILINGS |= {
     for count in (2, 3, 4, 6, 8, 16, 32)
 }
 TILINGS |= {
+    "128x256 pair, halves": replace(_PAIR, halves=True),
+    "128x224 pair": replace(_PAIR, tile=(128, 224)),
+}
+TILINGS |= {
     f"swapped 128x{columns}, cluster of {count} slices": replace(
-        _SWAPPED, tile=(128, columns), depth=1, stages=stages, slices=count, clustered=True, stagger=2
+        _SWAPPED,
+        tile=(128, columns),
+        depth=1,
+        stages=stages,
+        slices=count,
+        clustered=True,
+        stagger=3 if columns == 256 else 2,
     )
     for columns, stages in ((64, 9), (128, 6), (256, 4))
     for count in (2, 3, 4)
@@ -195,12 +209,31 @@ def resident(config: Tiling, sms: int) -> int:
     return max(1, sms // GPC_SMS * (GPC_SMS // config.cluster))
 
 
+def whole_tiles(config: Tiling, problem: Problem, sms: int) -> int:
+    """Returns the number of tiles that are computed whole: without ``config.halves`` all of them."""
+    down, across = clusters_of(config, problem)
+    tiles, places = down * across * problem.batches * config.matrices, resident(config, sms)
+    rest = tiles % places
+    return tiles - rest if config.halves and 2 * rest <= places else tiles
+
+
+def takes_halves(config: Tiling, problem: Problem, sms: int) -> bool:
+    """Returns whether tiles are left for halves, and L2 has the operands: pairs without a half are out of step with the
+    others, and would read theirs from device memory again."""
+    down, across = clusters_of(config, problem)
+    operands = (problem.m + problem.n) * problem.k * problem.size * problem.batches
+    return whole_tiles(config, problem, sms) < down * across * problem.batches and operands <= L2_SIZE
+
+
 def grid_of(config: Tiling, problem: Problem, sms: int) -> int:
     """Returns the CTAs: no more than fit at once, and the fewest with the same number of rounds."""
     down, across = clusters_of(config, problem)
     clusters = down * across * problem.batches * config.matrices
     if config.clustered:
         return clusters * config.cluster
+    whole = whole_tiles(config, problem, sms)
+    if whole < clusters:
+        return (resident(config, sms) if whole else 2 * clusters) * config.ctas
     rounds = -(-clusters // resident(config, sms))
     return -(-clusters // rounds) * config.ctas
 
@@ -208,7 +241,7 @@ def grid_of(config: Tiling, problem: Problem, sms: int) -> int:
 def has_whole_panels(config: Tiling, problem: Problem) -> bool:
     """Returns whether each part of an operand whose rows run along M or N, of one CTA's mma, is whole panels of 128
     bytes."""
-    halves = 2 if config.clustered else 1  # of B
+    halves = 2 if config.clustered or config.halves else 1  # of B
     parts = (config.tile[0], config.tile[1] // config.ctas // halves)
     majors = problem.majors[::-1] if config.swapped else problem.majors
     return all(major == "k" or part * problem.size % PANEL == 0 for part, major in zip(parts, majors, strict=True))
@@ -231,9 +264,11 @@ def candidates(problem: Problem, *, sms: int, slices: bool = True) -> Iterator[t
         down, across = clusters_of(config, problem)
         most = resident(config, sms) if config.clustered else 2 * sms // config.slices
         few = config.slices == 1 or (slices and problem.batches == 1 and down * across <= most)
-        swappable = problem.m <= (SWAPPED_MOST if config.slices > 1 else LANES)
+        swappable = config.clustered or problem.m <= (SWAPPED_MOST if config.slices > 1 else LANES)
         if config.clustered and problem.m <= config.tile[1] // 2:
             continue  # half of the tile is empty
+        if config.halves and not takes_halves(config, problem, sms):
+            continue
         if few and fits(config, problem) and (swappable or not config.swapped):
             yield name, config
 
@@ -259,29 +294,24 @@ def estimate_us(config: Tiling, problem: Problem, *, sms: int) -> float:
     """Returns the microseconds of a problem on a device of ``sms`` SMs: two thirds of those with operands in
     device memory and one third of those with operands in L2, as of a launch in a loop."""
     down, across = clusters_of(config, problem)
-    rounds = -(-down * across * problem.batches * config.matrices // resident(config, sms))
+    tiles, places = down * across * problem.batches * config.matrices, resident(config, sms)
+    rest = tiles - whole_tiles(config, problem, sms)
+    rounds = -(-(tiles - rest) // places)
     blocks = -(-problem.k * problem.size // (PANEL * config.slices))
-    rows, columns = config.tile
-    multiplied = 4 * config.waves * max(MMA_LEAST, columns / 2)
-    loaded = (rows + columns / config.ctas) * PANEL
-    sent, moved = loaded / SM_BYTES, config.stage_bytes / config.depth
-    if config.clustered:
-        running = min(down * across * problem.batches * config.matrices, resident(config, sms)) * config.cluster
-        sent, moved = loaded / min(PORT_BYTES, L2_BYTES / running), 0
-    moved += (rows + config.waves * columns / config.ctas) * PANEL
-    stored = rows * columns * (SUM_BYTES if config.matrices > 1 else problem.size)
+    (rows, columns), running = config.tile, min(tiles, places) * config.cluster
+    last = columns // 2 if rest else columns
+    stored = rows * last * (SUM_BYTES if config.matrices > 1 else problem.size)
     once = stored / (DIRECT_BYTES if config.direct else STORE_BYTES)
     if config.clustered:
         once /= config.slices
-    cycles = rounds * blocks * max(multiplied, sent, moved / SMEM_BYTES) + once * (
-        rounds if config.accumulators == 1 == config.waves else 1
-    )
+    busy_cycles = rounds * block_cycles(config, columns, running) + (block_cycles(config, last, sms) if rest else 0)
+    cycles = blocks * busy_cycles + once * (rounds if config.accumulators == 1 == config.waves else 1)
     often = problem.m * (COMMON if across > 1 else 1.0) + problem.n * (COMMON if down > 1 else 1.0)
     read = often * problem.k * problem.size * problem.batches
     busy = cycles / MHZ + PAIR_US * (config.ctas > 1)
     warm = busy if config.matrices == 1 else busy + SUM_US + problem.m * problem.n / SUM_ELEMENTS_US
     if config.clustered:
-        warm += exchange_cycles(config, multiplied) / MHZ
+        warm += exchange_cycles(config) / MHZ
     parts = config.slices * problem.m * problem.n * SUM_BYTES if config.matrices > 1 else 0
     memory = (read + min(read, DIRTY)) / HBM_BYTES
     read_us = float((busy**OVERLAP + memory**OVERLAP) ** (1 / OVERLAP))
@@ -289,12 +319,28 @@ def estimate_us(config: Tiling, problem: Problem, *, sms: int) -> float:
     return (2 * cold + warm) / 3
 
 
-def exchange_cycles(config: Tiling, multiplied: float) -> float:
+def block_cycles(config: Tiling, columns: int, running: int) -> float:
+    """Returns the cycles of 128 bytes of K of a tile of ``columns`` while ``running`` CTAs run."""
+    rows, own_columns = config.tile[0], columns / config.ctas
+    sent = (rows + own_columns) * PANEL / (min(PORT_BYTES, L2_BYTES / running) if config.clustered else SM_BYTES)
+    written = 0 if config.clustered else rows + own_columns
+    moved = (written + rows + config.waves * own_columns) * PANEL / SMEM_BYTES
+    return max(multiply_cycles(config, columns), sent, moved)
+
+
+def multiply_cycles(config: Tiling, columns: int) -> float:
+    """Returns the cycles of the mma of 128 bytes of K of a tile of ``columns``."""
+    return 4 * config.waves * max(MMA_LEAST, columns / 2)
+
+
+def exchange_cycles(config: Tiling) -> float:
     """Returns the cycles from the last mma of a ``clustered`` tile until a CTA has its columns of the other slices.
 
     Each CTA stores the columns of the others and loads as many; sums of half a tile are stored meanwhile the last
-    k-blocks, of ``multiplied`` cycles each, are multiplied with the other half.
+    k-blocks are multiplied with the other half.
     """
     (rows, columns), slices = config.tile, config.slices
     nbytes = rows * columns * SUM_BYTES * (slices - 1) / slices
-    return nbytes / DIRECT_BYTES + nbytes / PORT_BYTES - config.stagger * multiplied / 2 + EXCHANGE
+    return (
+        nbytes / DIRECT_BYTES + nbytes / PORT_BYTES - config.stagger * multiply_cycles(config, columns) / 2 + EXCHANGE
+    )
