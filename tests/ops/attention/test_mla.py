@@ -9,7 +9,10 @@ import pytest
 
 import warpwright as ww
 from tests.kernels.attention.mla_helpers import SCALE, fill_rows, latent_problem, verify_mla
+from warpwright.arrays.device import DeviceArray
+from warpwright.arrays.libraries import LIBRARIES
 from warpwright.errors import UsageError
+from warpwright.ops.attention.mla_arrays import check_arrays
 from warpwright.ops.attention.plan import SETTING
 
 SMALL = latent_problem(2, 16, 1, 64)
@@ -76,7 +79,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"lengths": np.array([64, 33], np.int32)}, "attention: block_table[1, 1] is 1073741824; expected a page from 0 to "
      "5"),
     ({"out": np.zeros((2, 1, 16, 576), GIVEN.q.dtype)}, "attention: out is 2 × 1 × 16 × 576 of bfloat16; expected the "
-     "rows of q with the columns of v, 2 × 1 × 16 × 512 of bfloat16"),
+     "rows of q with the first 512 columns of kv, 2 × 1 × 16 × 512 of bfloat16"),
+    ({"out": GIVEN.k.reshape(-1)[: 32 * 512].reshape(2, 1, 16, 512)}, "attention: out overlaps kv; expected memory of "
+     "its own: leave out= out"),
     ({"device": "b200"}, "attention: given latent rows on b200 (sm_100a); expected one of sm_90a, which have kernels "
      "for them: project the latent rows to keys and values of each head, and warpwright.attention"),
     ({"scale": None}, "attention: scale=None; expected a number, that of the heads before the projection: 192**-0.5"),
@@ -88,6 +93,13 @@ def test_refused(changes, sentence) -> None:
     with pytest.raises(UsageError) as caught:
         ww.attention_mla(**PAGES | {"scale": SCALE} | changes)
     assert str(caught.value) == sentence
+
+
+def test_latent_rows_on_a_gpu_beside_queries_on_the_host() -> None:
+    rows = DeviceArray(0, GIVEN.k.shape, GIVEN.k.strides, GIVEN.k.dtype, 1, None)
+    with pytest.raises(UsageError) as caught:
+        check_arrays(LIBRARIES["numpy"], PAGES | {"kv": rows}, "h200")
+    assert str(caught.value) == "attention: q is on the host and kv on cuda:1; expected all on one device"
 
 
 def test_a_setting_that_no_kernel_serves(monkeypatch) -> None:

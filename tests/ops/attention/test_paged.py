@@ -9,8 +9,11 @@ import pytest
 
 import warpwright as ww
 from tests.kernels.attention.paged_helpers import fill_pages, verify_paged
+from warpwright.arrays.device import DeviceArray
+from warpwright.arrays.libraries import LIBRARIES
 from warpwright.errors import UsageError
 from warpwright.kernels.attention import Problem
+from warpwright.ops.attention.paged_arrays import check_arrays
 from warpwright.ops.attention.plan import SETTING
 
 SMALL = Problem(2, 4, 2, 1, 64, 64)
@@ -59,7 +62,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
      "head_dim)"),
     ({"q": GIVEN.q.astype(np.float32)}, "attention: q is float32; expected bfloat16 or float16: "
      "q.astype(ml_dtypes.bfloat16) (8 significant bits)"),
-    ({"v_pages": GIVEN.v[:3]}, "attention: k is 6 × 32 × 2 × 64 and v is 3 × 32 × 2 × 64; expected one shape for both"),
+    ({"v_pages": GIVEN.v[:3]}, "attention: k_pages is 6 × 32 × 2 × 64 and v_pages is 3 × 32 × 2 × 64; expected one "
+     "shape for both"),
+    ({"q": GIVEN.q[..., :32]}, "attention: q has head dimension 32 and k_pages 64; expected the same, for their rows "
+     "are multiplied"),
+    ({"v_pages": GIVEN.v.astype(np.float16)}, "attention: q is bfloat16 and v_pages is float16; expected one dtype for "
+     "q, k_pages and v_pages"),
+    ({"out": GIVEN.v.reshape(-1)[:512].reshape(2, 1, 4, 64)}, "attention: out overlaps v_pages; expected memory of its "
+     "own: leave out= out"),
     ({"k_pages": GIVEN.k[:, :24], "v_pages": GIVEN.v[:, :24]}, "attention: k_pages has 6 pages of 24 rows; expected at "
      "least one, of a multiple of 16 rows: block_size=16 of the cache"),
     ({"k_pages": GIVEN.k[..., ::-1]}, f"attention: k_pages has strides of (8192, 256, 128, -2) bytes; {ROWS}"),
@@ -85,6 +95,14 @@ def test_refused(changes, sentence) -> None:
     with pytest.raises(UsageError) as caught:
         ww.attention_paged(**(dict(zip(NAMES, GIVEN, strict=True)) | changes))
     assert str(caught.value) == sentence
+
+
+def test_pages_on_a_gpu_beside_queries_on_the_host() -> None:
+    views: dict[str, Any] = dict(zip(NAMES, GIVEN, strict=True))
+    views["k_pages"] = DeviceArray(0, GIVEN.k.shape, GIVEN.k.strides, GIVEN.k.dtype, 1, None)
+    with pytest.raises(UsageError) as caught:
+        check_arrays(LIBRARIES["numpy"], views, "h200")
+    assert str(caught.value) == "attention: q is on the host and k_pages on cuda:1; expected all on one device"
 
 
 def test_a_setting_that_no_kernel_serves(monkeypatch) -> None:

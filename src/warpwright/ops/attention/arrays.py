@@ -228,21 +228,28 @@ def _zeros(library: Library, like: Array, words: int, old: tuple[Array, ...] = (
     return words, library.pointer(array), (*old, array)
 
 
-def check_out(out: View, views: Mapping[str, View], dtype: np.dtype[Any] | None = None) -> None:
-    """Raise UsageError unless ``out`` can hold the result of ``views`` q, k and v, of ``dtype`` or that of q."""
-    q = views["q"]
-    shape, wanted = (*q.shape[:-1], views["v"].shape[-1]), dtype or q.dtype
+def check_out(
+    out: View, inputs: Mapping[str, View], dtype: np.dtype[Any] | None = None, columns: int | None = None
+) -> None:
+    """Raise UsageError unless ``out`` can hold the result, and overlaps none of the ``inputs``.
+
+    ``inputs`` have the names of the caller's arguments; the first one is q, the last one has the values. The result has
+    the rows of q, is of ``dtype`` or that of q, and has ``columns`` columns or those of the values.
+    """
+    q, (of_values, values) = inputs["q"], list(inputs.items())[-1]
+    shape, wanted = (*q.shape[:-1], values.shape[-1] if columns is None else columns), dtype or q.dtype
     if (tuple(out.shape), out.dtype) != (shape, wanted):
         of = "the shape and dtype of q" if wanted == q.dtype else "the shape of q"
-        of = of if shape == q.shape else "the rows of q with the columns of v"
+        first = "" if columns is None else f"first {columns} "
+        of = of if shape == q.shape else f"the rows of q with the {first}columns of {of_values}"
         raise UsageError(
             f"attention: out is {extents(out)} of {out.dtype}; expected {of}, {' × '.join(map(str, shape))} of {wanted}"
         )
     check_writable("attention", out)
     if location(out) != location(q):
         raise UsageError(f"attention: q is on {location(q)} and out on {location(out)}; expected all on one device")
-    for name in "qkv":
-        if overlap(out, views[name]):
+    for name, view in inputs.items():
+        if overlap(out, view):
             raise UsageError(f"attention: out overlaps {name}; expected memory of its own: leave out= out")
 
 
@@ -251,8 +258,8 @@ def problem_of(views: Mapping[str, View], causal: bool, window: Window | None, s
 
     Raises UsageError unless the arrays fit together.
     """
-    q, k = views["q"], views["k"]
-    check_extents(q, k, views["v"], same_columns=False)
+    q = views["q"]
+    check_extents(views, same_columns=False)
     (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, columns) = q.shape, views["v"].shape
     if kv_len and 0 in (*q.shape, columns):
         return None
@@ -260,28 +267,33 @@ def problem_of(views: Mapping[str, View], causal: bool, window: Window | None, s
     return Problem(batch, heads, kv_heads, q_len, kv_len, head_dim, q.dtype, causal, window, scale, value_dim)
 
 
-def check_extents(q: View, k: View, v: View, *, same_columns: bool = True) -> None:
-    """Raise UsageError unless q, k and v, arrays with a batch, fit together."""
-    check_alike(q, k, v, same_columns=same_columns)
+def check_extents(views: Mapping[str, View], *, same_columns: bool = True) -> None:
+    """Raise UsageError unless ``views`` q, k and v, arrays with a batch, fit together."""
+    q, k = views["q"], views["k"]
+    check_alike({name: views[name] for name in "qkv"}, same_columns=same_columns)
     if q.shape[0] != k.shape[0]:
         raise UsageError(
             f"attention: q has a batch of {q.shape[0]} and k of {k.shape[0]}; expected the same: expand k and v"
         )
 
 
-def check_alike(q: View, k: View, v: View, *, same_columns: bool = True) -> None:
-    """Raise UsageError unless q, k and v, with a batch or packed, fit together; v may have other columns than k if not
-    ``same_columns``."""
+def check_alike(views: Mapping[str, View], *, same_columns: bool = True) -> None:
+    """Raise UsageError unless the three ``views`` fit together: q, keys and values by the names of the caller's
+    arguments, with a batch, packed or in pages. Values may have other columns than keys if not ``same_columns``."""
+    (of_q, q), (of_k, k), (of_v, v) = views.items()
     if k.shape[:-1] != v.shape[:-1] or (same_columns and k.shape != v.shape):
-        raise UsageError(f"attention: k is {extents(k)} and v is {extents(v)}; expected one shape for both")
+        raise UsageError(f"attention: {of_k} is {extents(k)} and {of_v} is {extents(v)}; expected one shape for both")
     if q.shape[-1] != k.shape[-1]:
         raise UsageError(
-            f"attention: q has head dimension {q.shape[-1]} and k {k.shape[-1]}; expected the same, for their rows are "
-            "multiplied"
+            f"attention: {of_q} has head dimension {q.shape[-1]} and {of_k} {k.shape[-1]}; expected the same, for "
+            "their rows are multiplied"
         )
-    for name, each in (("k", k), ("v", v)):
+    for name, each in ((of_k, k), (of_v, v)):
         if each.dtype != q.dtype:
-            raise UsageError(f"attention: q is {q.dtype} and {name} is {each.dtype}; expected one dtype for q, k and v")
+            raise UsageError(
+                f"attention: {of_q} is {q.dtype} and {name} is {each.dtype}; expected one dtype for {of_q}, {of_k} and "
+                f"{of_v}"
+            )
 
 
 def extents(view: View) -> str:

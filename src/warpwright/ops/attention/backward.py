@@ -183,7 +183,7 @@ def _order(target: Device, problem: Problem, mods: Mods) -> Any:
 def _check(views: Mapping[str, View], stats: Mapping[str, View], rows: tuple[int, ...]) -> None:
     """Raise UsageError unless o and do fit q, and the row statistics have the shape ``rows``."""
     q = views["q"]
-    arrays.check_extents(q, views["k"], views["v"])
+    arrays.check_extents(views)
     for name in ("o", "do"):
         if (views[name].shape, views[name].dtype) != (q.shape, q.dtype):
             raise UsageError(

@@ -170,7 +170,7 @@ def _check_dtypes(
         fp8.check_float8(inputs, scales, functions, arch)
     dtype: np.dtype[Any] = fp8.output_dtype(inputs) if narrow else inputs["q"].dtype
     if "out" in inputs:
-        arrays.check_out(inputs["out"], inputs, dtype)
+        arrays.check_out(inputs["out"], {name: inputs[name] for name in "qkv"}, dtype)
     return dtype
 
 

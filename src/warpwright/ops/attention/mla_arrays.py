@@ -36,14 +36,14 @@ def check_arrays(library: Library, views: Views, device: Device | str | None) ->
     """Returns the device that computes; ``kv`` has an axis of heads. Raises UsageError unless the arrays fit."""
     _check_shapes(views)
     _check_dtypes(library, views)
-    target = _target(library, views, device)
     check_locations(views)
+    target = _target(library, views, device)
     if "block_table" in views:
         check_page_size("kv", views["kv"])
     check_strides("kv", views["kv"], "pages" if "block_table" in views else "sequences")
     check_tables(library, {"k_pages": views["kv"]} | dict(views), False)
     if "out" in views:
-        _check_out(views)
+        arrays.check_out(views["out"], {name: views[name] for name in ("q", "kv")}, columns=LATENT_VALUES)
     return target
 
 
@@ -96,9 +96,3 @@ def _target(library: Library, views: Views, device: Device | str | None) -> Devi
             "torch.from_dlpack(…)"
         )
     return target
-
-
-def _check_out(views: Views) -> None:
-    q, kv, out = views["q"], views["kv"], views["out"]
-    values = as_strided(kv, (*kv.shape[:3], LATENT_VALUES), kv.strides)
-    arrays.check_out(out, {"q": q, "k": kv, "v": values})

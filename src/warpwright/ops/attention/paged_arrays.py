@@ -29,6 +29,7 @@ __all__ = [
 
 INT32 = np.dtype(np.int32)
 KERNELS = ("sm_90a",)
+INPUTS = ("q", "k_pages", "v_pages")
 Views = Mapping[str, View]
 
 
@@ -46,19 +47,19 @@ def check_arrays(library: Library, views: Views, device: Device | str | None) ->
     """Returns the device that computes. Raises UsageError unless the arrays fit together."""
     packed = "cu_seqlens_q" in views
     _check_shapes(views, packed)
-    for name in ("q", "k_pages", "v_pages"):
+    for name in INPUTS:
         if views[name].dtype not in DTYPES:
             raise UsageError(
                 f"attention: {name} is {views[name].dtype}; expected bfloat16 or float16: {name}{library.rounding} (8 "
                 "significant bits)"
             )
-    target = _target(views, device)
     check_locations(views)
+    target = _target(views, device)
     _check_pages(views)
     check_tables(library, views, packed)
     _check_new(views)
     if "out" in views:
-        arrays.check_out(views["out"], {"q": views["q"], "k": views["k_pages"], "v": views["v_pages"]})
+        arrays.check_out(views["out"], {name: views[name] for name in INPUTS})
     return target
 
 
@@ -100,7 +101,7 @@ def check_locations(views: Views) -> None:
 
 
 def _check_pages(views: Views) -> None:
-    arrays.check_alike(views["q"], views["k_pages"], views["v_pages"])
+    arrays.check_alike({name: views[name] for name in INPUTS})
     check_page_size("k_pages", views["k_pages"])
     for name in ("k_pages", "v_pages"):
         check_strides(name, views[name], "pages")

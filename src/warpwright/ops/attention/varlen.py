@@ -143,7 +143,7 @@ def _target(views: Views, device: Device | str | None) -> Device:
 
 def check_rows(library: Library, views: Views) -> None:
     """Raise UsageError unless q, k and v are rows of packed sequences that fit together."""
-    q, k, v = (views[name] for name in "qkv")
+    q = views["q"]
     for name in "qkv":
         if len(views[name].shape) != 3:
             raise UsageError(
@@ -154,7 +154,7 @@ def check_rows(library: Library, views: Views) -> None:
         raise UsageError(
             f"attention: q is {q.dtype}; expected bfloat16 or float16: q{library.rounding} (8 significant bits)"
         )
-    arrays.check_alike(q, k, v)
+    arrays.check_alike({name: views[name] for name in "qkv"})
 
 
 def check_starts(library: Library, views: Views) -> None:
