@@ -26,15 +26,13 @@ from warpwright.kernels.attention.sm90.backward_steps import (
     BackwardConsumer,
     Memory,
     QueryMask,
-    QueryTiles,
     load_panels,
     load_rows_when_empty,
     multiply_elements,
     store_and_commit,
 )
-from warpwright.kernels.attention.sm90.backward_turns import BlockOfGrid, BlockOfKeys, DescendingTiles, Turns
+from warpwright.kernels.attention.sm90.backward_turns import Turns, block_of, tiles_of
 from warpwright.kernels.attention.sm90.backward_wide import gradients_wide
-from warpwright.kernels.attention.sm90.block_lists import BlockLists
 from warpwright.kernels.attention.sm90.plan import WARPGROUP
 from warpwright.kernels.attention.sm90.steps import LOG2E, init_barriers
 from warpwright.kernels.tiles import WARPS
@@ -180,26 +178,15 @@ def gradients(
     multiply  4-     rings -> registers -> dS, ring `sums`; dK, dV          full, sums.empty    empty, sums.full
     """
     griddepcontrol.launch_dependents()
-    memory, (queries, keys) = Memory.of(config, dtype), config.tile
-    block: Any = BlockOfGrid()
-    if config.ordered:
-        block, more = BlockOfKeys.interleaved(more[0]), more[1:]
+    memory, queries = Memory.of(config, dtype), config.tile[0]
+    block, more = block_of(config, more)
     sequences, of_keys = more if packed else (), block.batch * nctaid.y + block.head
     converter = Converter(config, sums_at, dtype, scale)
     extent = Extent.of_block(block.number, block.batch, (q_len, kv_len), begin, end, config.tile, sequences)
-    begin, end, key = extent.begin, extent.end, extent.key
-    mask = QueryMask(
-        extent.masked_len, extent.kv_len, begin if bounds[0] else None, end if bounds[1] else None, config.tile
-    )
-    first, count = mask.tiles(key)
-    order: Any = QueryTiles(first, count, (block.number, blocks) if config.rotated else None)
-    if config.ordered:
-        order = DescendingTiles(first, count)
-    of_all, captured = of_keys * group, list(more)
+    key, mask = extent.key, QueryMask.of(extent, bounds, config.tile)
+    order, of_all, captured = tiles_of(config, mask, key, block, blocks), of_keys * group, more
     if mods.mask:
-        lists, of_batch, of_head, *captured = more
-        of_tiles = BlockLists(Global(u32, lists), q_len, queries, keys, (of_batch, of_head), nctaid.y * group)
-        order = ListedTiles(of_tiles, key, of_all)
+        order, captured = ListedTiles.of(more, q_len, config.tile, group, key, of_all)
     init_barriers((memory.kv, *memory.rings, converter.staged), (q, k, v, do, dk, dv, dq, sums))
     bar.sync()
 
@@ -232,11 +219,8 @@ def gradients(
         done = Progress(Global(u32, progress), blocks, slots)
         griddepcontrol.wait()
         done.wait_free(of_keys)
-        turns = None
-        if config.ordered:
-            of_ctas = Global[Any](u32, progress) + 2 * nctaid.y * nctaid.z
-            turns = Turns.of(of_ctas, of_keys * blocks + block.number, mask, key)
-        else:
+        turns = Turns.of(progress, (of_keys, blocks, block.number), mask, key) if config.ordered else None
+        if turns is None:
             # A converter cleared these sums by the generic proxy, TMA adds to them by the async one.
             fence.proxy_async("global")
         for number in loop(select(extent.exists, group, 0)):

@@ -12,7 +12,7 @@ from warpwright.kernels.attention.sm90.backward_steps import BackwardConsumer, B
 from warpwright.kernels.attention.sm90.block_lists import CUT, HEAD_WORDS, BlockLists
 from warpwright.kernels.attention.sm90.steps import LOG2E
 from warpwright.kernels.tiles import WARP_ROWS
-from warpwright.lang import Expr, If, ex2, fma, ld, loop, min, s32, select, u32, var, warp
+from warpwright.lang import Expr, Global, If, ex2, fma, ld, loop, min, nctaid, s32, select, u32, var, warp
 from warpwright.lang.derivative import times
 from warpwright.lang.smem import Tile
 
@@ -29,6 +29,16 @@ class ListedTiles:
     first_head: Any
     count: Any = None
     word: Any = None
+
+    @staticmethod
+    def of(
+        more: Sequence[Any], q_len: Expr, tile: tuple[int, int], group: Expr, key: Any, first_head: Any
+    ) -> tuple[ListedTiles, Sequence[Any]]:
+        """Returns the tiles of the keys from ``key`` on for ``group`` heads from ``first_head`` on, and the captured
+        arrays; both are in ``more``, a kernel's parameters from those of `backward.LISTS` on."""
+        lists, *steps = more[:3]
+        by_keys = BlockLists(Global(u32, lists), q_len, *tile, (steps[0], steps[1]), nctaid.y * group)
+        return ListedTiles(by_keys, key, first_head), more[3:]
 
     def begin(self) -> ListedTiles:
         """Returns a cursor, which `enter` puts at the start of a head."""

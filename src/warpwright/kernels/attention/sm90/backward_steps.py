@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from warpwright.kernels.attention.problem import PANEL
+from warpwright.kernels.attention.sm90.backward_extent import Extent
 from warpwright.kernels.attention.sm90.backward_plan import ROW, BackwardConfig
 from warpwright.kernels.attention.sm90.plan import STRIP, WARPGROUP
 from warpwright.kernels.attention.sm90.steps import K, issue_rs, issue_ss
@@ -89,6 +90,12 @@ class QueryMask:
     begin: Expr | None
     end: Expr | None
     tile: tuple[int, int]
+
+    @staticmethod
+    def of(extent: Extent, bounds: tuple[bool, bool], tile: tuple[int, int]) -> QueryMask:
+        """Returns the mask of an extent; ``bounds``: whether it has a ``begin`` and an ``end``."""
+        begin, end = (bound if given else None for bound, given in zip((extent.begin, extent.end), bounds, strict=True))
+        return QueryMask(extent.masked_len, extent.kv_len, begin, end, tile)
 
     def tiles(self, key: Any) -> tuple[Any, Any]:
         """Returns the first tile of queries that see the keys from ``key`` on, and the number of tiles, 1 or more."""

@@ -14,13 +14,15 @@ waits for has happened. A CTA that has ended has counted all its tiles.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from warpwright.kernels.attention.sm90.backward_steps import QueryMask
-from warpwright.lang import Break, Expr, Pointer, Var, ctaid, ld, loop, max, min, nctaid, red, select, u32, var
+from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
+from warpwright.kernels.attention.sm90.backward_steps import QueryMask, QueryTiles
+from warpwright.lang import Break, Expr, Global, Pointer, Var, ctaid, ld, loop, max, min, nctaid, red, select, u32, var
 
-__all__ = ["BlockOfGrid", "BlockOfKeys", "DescendingTiles", "Turns"]
+__all__ = ["Turns", "block_of", "tiles_of"]
 
 
 class BlockOfGrid:
@@ -48,6 +50,13 @@ class BlockOfKeys:
         number, wide = number - first * nctaid.x, min(width, nctaid.y * nctaid.z - first)
         head = first + number % wide
         return BlockOfKeys(number // wide, head % nctaid.y, head // nctaid.y)
+
+
+def block_of(config: BackwardConfig, more: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+    """Returns the block of keys of this CTA, and the parameters ``more`` without those of an ordered configuration."""
+    if config.ordered:
+        return BlockOfKeys.interleaved(more[0]), more[1:]
+    return BlockOfGrid(), more
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,14 @@ class DescendingTiles:
         self.tile.set(select(self.tile == self.first, self.first + self.count, self.tile) - 1)
 
 
+def tiles_of(config: BackwardConfig, mask: QueryMask, key: Any, block: Any, blocks: Any) -> Any:
+    """Returns a cursor over the tiles of queries that see keys of ``block``, the one from ``key`` on of ``blocks``."""
+    first, count = mask.tiles(key)
+    if config.ordered:
+        return DescendingTiles(first, count)
+    return QueryTiles(first, count, (block.number, blocks) if config.rotated else None)
+
+
 @dataclass(frozen=True)
 class Turns:
     """The turns of a CTA: ``counter`` counts the tiles to which it has added, the word before those of the block before
@@ -90,9 +107,12 @@ class Turns:
     seen: Var
 
     @staticmethod
-    def of(counters: Pointer[u32], number: Any, mask: QueryMask, key: Any) -> Turns:
-        """Returns the turns of CTA ``number``, of the block of keys from ``key`` on."""
-        keys = mask.tile[1]
+    def of(progress: Expr, place: tuple[Any, Any, Any], mask: QueryMask, key: Any) -> Turns:
+        """Returns the turns of a block of keys from ``key`` on; ``place``: its head among those of K of all batches,
+        the blocks of a head, and its number among them. The counters are after the two words of each head of K."""
+        head, blocks, block = place
+        counters, keys = Global[Any](u32, progress) + 2 * nctaid.y * nctaid.z, mask.tile[1]
+        number = head * blocks + block
         first, count = mask.tiles(max(key, keys) - keys)
         return Turns(counters + number, select(key == 0, 0, first + count), count, var(u32, 0))
 

@@ -35,7 +35,6 @@ from warpwright.kernels.attention.sm90.backward_wide_steps import (
     halves_of,
     panel_of,
 )
-from warpwright.kernels.attention.sm90.block_lists import BlockLists
 from warpwright.kernels.attention.sm90.plan import STRIP
 from warpwright.kernels.attention.sm90.steps import LOG2E, init_barriers
 from warpwright.kernels.tiles import WARPS
@@ -111,20 +110,14 @@ def gradients_wide(
     both             4-11   K, `ds`, `others_ds` -> dQ -> `sums`               (others_)ds.full    ds.empty, sums.full
     """
     griddepcontrol.launch_dependents()
-    memory, (queries, keys), rank = WideMemory.of(config, dtype), config.tile, cluster.rank
+    memory, queries, rank = WideMemory.of(config, dtype), config.tile[0], cluster.rank
     sequences, of_keys = more if packed else (), ctaid.z * nctaid.y + ctaid.y
     extent = Extent.of_block(clusterid.x, ctaid.z, (q_len, kv_len), begin, end, config.tile, sequences)
-    begin, end, key = extent.begin, extent.end, extent.key + rank * STRIP
-    mask = QueryMask(
-        extent.masked_len, extent.kv_len, begin if bounds[0] else None, end if bounds[1] else None, config.tile
-    )
-    first, count = mask.tiles(extent.key)
-    order: Any = QueryTiles(first, count, (clusterid.x, nclusterid.x) if config.rotated else None)
-    of_all, captured = of_keys * group, list(more)
+    key, mask = extent.key + rank * STRIP, QueryMask.of(extent, bounds, config.tile)
+    order: Any = QueryTiles(*mask.tiles(extent.key), (clusterid.x, nclusterid.x) if config.rotated else None)
+    of_all, captured = of_keys * group, more
     if mods.mask:
-        lists, of_batch, of_head, *captured = more
-        of_tiles = BlockLists(Global(u32, lists), q_len, queries, keys, (of_batch, of_head), nctaid.y * group)
-        order = ListedTiles(of_tiles, extent.key, of_all)
+        order, captured = ListedTiles.of(more, q_len, config.tile, group, extent.key, of_all)
     init_barriers((memory.kv, *memory.rings), (q, k, v, do, dk, dv, sums))
     # Both CTAs' barriers are initialised.
     cluster.arrive("relaxed")
