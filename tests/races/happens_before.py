@@ -224,13 +224,15 @@ class _Propagation:
         for op in event.ops:
             lane = self._lane(op)
             mine = [source for source in sources if source.lane == lane]
-            self.groups["bulk", lane].add(self._all(source for source in mine if not source.write))
-            self.tokens[op.number] = self._publish(np.array([lane]), cut), [source for source in mine if source.write]
+            # The bytes that arrive in another CTA have also been read; other reads are complete with the bulk group.
+            delivers = bool(self.execution.footprints.writes(op))
+            self.groups["bulk", lane].add(self._all(() if delivers else mine))
+            self.tokens[op.number] = self._publish(np.array([lane]), cut), mine if delivers else []
 
     def _signal(self, signal: Signal) -> None:
-        word, written = self.tokens.get(signal.number, (_empty_words(), []))
+        word, complete = self.tokens.get(signal.number, (_empty_words(), []))
         word = word.copy()
-        word[:, KNOWN] |= self._all(source for source in written if source.rank == signal.rank)
+        word[:, KNOWN] |= self._all(each for each in complete if not each.write or each.rank == signal.rank)
         if signal.inst in self.cut.insts and not self.cut.early:
             word[CUT] = 0
         place = signal.rank * self.execution.stride + signal.offset

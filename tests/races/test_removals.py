@@ -22,7 +22,8 @@ import numpy as np
 import pytest
 
 from tests.races.edits import Edit
-from tests.races.lines import barriers, has_right_lines
+from tests.races.lines import has_right_lines
+from tests.races.pairs import barriers
 from tests.races.removals import KERNELS, ladder_gemm
 from tests.races.verdicts import FOUND, REDUNDANT, UNLIKE, Judgement, findings, judge_edit, unedited_kernel
 from tests.samples import sampled
