@@ -253,7 +253,7 @@ FEW_BACKWARD = Problem(1, 2, 1, 230, 290, 64, causal=True)
 STEPS_BACKWARD = Problem(1, 2, 1, 390, 300, 64, causal=True)  # up to eight steps a CTA
 CAUSAL = Problem(1, 2, 1, 640, 672, 64, causal=True)  # diagonals end inside blocks
 HEADS = replace(CAUSAL, heads=3, kv_heads=3, q_len=320, kv_len=336)  # the last one reuses the sums of the first one
-WIDE = Problem(1, 1, 1, 300, 140, 256, causal=True)  # up to five steps, and a cluster with one CTA that has keys
+WIDE = Problem(1, 2, 1, 300, 140, 256, causal=True)  # six steps, and two in a cluster with one CTA that has keys
 WINDOW = replace(CAUSAL, causal=False, window=(300, 0))
 DOCUMENTS = np.repeat(np.arange(5, dtype=np.int32), 160)[:672]
 DECIDED = Problem(1, 2, 1, 640, 672, 64)

@@ -29,7 +29,7 @@ FORMULA = {
     r"bar\.warp": "race, proxy-fence, mbarrier-lapped",
     r"bar\.arrive": "deadlock",
     r"barrier\.cluster\.arrive": "fault, deadlock",
-    r"bar": "race, tmem-freed, grid-race, mbarrier-init, mbarrier-lapped, exit-early, fault, barrier-count",
+    r"bar": "race, tmem-freed, grid-race, mbarrier-init, mbarrier-lapped, exit-early, fault, barrier-count, deadlock",
     r"setmaxnreg\.dec": "deadlock",
     r"griddepcontrol\.wait": "grid-dependency",
 }
@@ -120,6 +120,7 @@ NO_FEWER = "the warpgroup had as many registers before; the instruction is for p
 FEW = r"few queries(, two launches| paged)?"
 SM90 = r"attention sm90( in turn| one Q| packed| modified| lists| fp8)?"
 ONE_WAIT = "the next commit puts these wgmmas into its group, and one wait is for both"
+LAST_STEP = "the last step releases no slot of dO, and a wait for all groups follows"
 ZEROS = "the warp that stored the zeros has fenced them for the async proxy"
 ZEROS_AND_ADDS = f"{ZEROS}, and TMA of the block before has added to them"
 ADDS = "TMA added to the sums and reads them: both are in the async proxy"
@@ -233,6 +234,8 @@ ATTENTION = {
     r"backward sm90 wide value_gradients wgmma\.fence\S* #[247]$": FENCE_BEFORE,
     r"backward sm90 wide key_gradients wgmma\.fence\S* #[23467]$": FENCE_BEFORE,
     r"backward sm90 wide key_gradients wgmma\.commit_group\S* #[14]$": ONE_WAIT,
+    r"backward sm90 wide value_gradients wgmma\.commit_group\S* #4$": ONE_WAIT,
+    r"backward sm90 wide value_gradients wgmma\.wait_group\S* #3($|: a group more)": LAST_STEP,
     rf"{GRADIENTS} multiply cp\.async\.bulk\.commit_group #0$": "the next one commits its copies too",
 }
 ONE_PAGE = "(pair|alone|swapped|slices)"  # the kernels of gemm/sm100/gemm.py
@@ -326,6 +329,7 @@ REDUNDANT = {
     r"(hopper (\d|fp8)|(attention|backward) sm90.*|all-gather|reduce-scatter) multiply setmaxnreg\.inc": REGISTERS,
     r"backward sm90 wide (value|key)_gradients setmaxnreg\.inc": REGISTERS,
     r"(attention sm100.* softmax|backward sm100 (compute|add)|chunks paged multiply) setmaxnreg\.inc": REGISTERS,
+    r"latent rows value setmaxnreg\.inc": REGISTERS,
     **ATTENTION,
 }
 

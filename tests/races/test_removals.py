@@ -48,6 +48,7 @@ SOME = {
     "fp8 values": 7,
     "backward sm90": 100,
     "backward sm90 ordered": 100,
+    "backward sm90 wide": 100,
     "backward sm90 prepare": 4,
     "backward sm90 convert": 2,
     "backward sm100 convert": 2,
@@ -87,6 +88,14 @@ def test_a_commit_before_a_wait_does_not_know_of_the_wait() -> None:
     name, edited = "attention sm100 one tile", "multiply mbarrier.try_wait.parity.shared::cta.b64 #6: the other phase"
     (edit,) = [edit for edit in unedited_kernel(name).edits if str(edit) == edited]
     assert judge_edit(name, edit) == Judgement(FOUND, "mbarrier-lapped, race")
+
+
+@pytest.mark.long
+def test_a_copy_to_another_cta_has_read_its_source_when_its_bytes_arrive() -> None:
+    """Without the wait for the other CTA, which has the bytes, threads overwrite what the copy may still read."""
+    name, edited = "backward sm90 wide", "key_gradients mbarrier.try_wait.parity.shared::cta.b64 #3"
+    (edit,) = [edit for edit in unedited_kernel(name).edits if str(edit) == edited]
+    assert judge_edit(name, edit) == Judgement(FOUND, "race")
 
 
 # kernel, and an edit of it: the rule, and the lines that conflict, stop or wait
