@@ -120,6 +120,9 @@ NO_FEWER = "the warpgroup had as many registers before; the instruction is for p
 FEW = r"few queries(, two launches| paged)?"
 SM90 = r"attention sm90( in turn| one Q| packed| modified| lists| fp8)?"
 ONE_WAIT = "the next commit puts these wgmmas into its group, and one wait is for both"
+READ_BEFORE_WGMMA = "all lanes read the slot before the wgmmas for whose group the warp has waited"
+SCORED = "the warps of scores have waited for these rows before they stored the weights"
+LAST_ITEM = "the item is the last one, and nothing is written to its slot"
 LAST_STEP = "the last step releases no slot of dO, and a wait for all groups follows"
 ZEROS = "the warp that stored the zeros has fenced them for the async proxy"
 ZEROS_AND_ADDS = f"{ZEROS}, and TMA of the block before has added to them"
@@ -154,6 +157,9 @@ ATTENTION = {
     r"latent rows load mbarrier\.try_wait\S* #[567]$": ALONE,
     r"latent rows score setmaxnreg\.dec": NO_FEWER,
     r"latent rows score bar\.warp\.sync #0$": ITEMS,
+    r"latent rows (score bar\.warp\.sync #3|value bar\.warp\.sync #1)$": READ_BEFORE_WGMMA,
+    r"latent rows value mbarrier\.try_wait\S* #2$": SCORED,
+    r"latent rows value bar\.warp\.sync #0$": LAST_ITEM,
     r"latent rows score wgmma\.commit_group\S* #[024]$": ONE_GROUP,
     r"latent rows score wgmma\.wait_group\S* #[13]($|: a group more)": IN_TIME,
     r"latent rows score mbarrier\.try_wait\S* #4: the next barrier$": EVEN,

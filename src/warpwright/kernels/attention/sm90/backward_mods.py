@@ -32,8 +32,8 @@ class ListedTiles:
 
     @staticmethod
     def of(
-        more: Sequence[Any], q_len: Expr, tile: tuple[int, int], group: Expr, key: Any, first_head: Any
-    ) -> tuple[ListedTiles, Sequence[Any]]:
+        more: tuple[Any, ...], q_len: Expr, tile: tuple[int, int], group: Expr, key: Any, first_head: Any
+    ) -> tuple[ListedTiles, tuple[Any, ...]]:
         """Returns the tiles of the keys from ``key`` on for ``group`` heads from ``first_head`` on, and the captured
         arrays; both are in ``more``, a kernel's parameters from those of `backward.LISTS` on."""
         lists, *steps = more[:3]

@@ -14,7 +14,6 @@ waits for has happened. A CTA that has ended has counted all its tiles.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,7 +51,7 @@ class BlockOfKeys:
         return BlockOfKeys(number // wide, head % nctaid.y, head // nctaid.y)
 
 
-def block_of(config: BackwardConfig, more: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+def block_of(config: BackwardConfig, more: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     """Returns the block of keys of this CTA, and the parameters ``more`` without those of an ordered configuration."""
     if config.ordered:
         return BlockOfKeys.interleaved(more[0]), more[1:]
