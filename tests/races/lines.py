@@ -1,8 +1,8 @@
 """The correct source lines of a finding that an edit of a kernel causes.
 
 They follow from the execution of the unedited kernel (`execution`) and from the edited instruction: the two accesses of
-a race are a pair that the edited instruction orders, or that touch the same cells only by the edit (`pairs`). A wait, an
-arrival or an instruction that stops acts on a barrier of the edited instruction.
+a race are a pair that the edited instruction orders, or that touch the same cells only by the edit (`pairs`). A wait,
+an arrival or an instruction that stops acts on a barrier of the edited instruction.
 """
 
 from __future__ import annotations
