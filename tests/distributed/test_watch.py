@@ -140,6 +140,24 @@ def test_a_gpu_that_does_not_stop_ends_the_process() -> None:
     assert f"warpwright: {SENTENCE}; its GPU did not stop, so the process ends\n" in result.stderr
 
 
+ENDING = """
+import tests.distributed.test_watch as test
+
+gpu = test.Gpu()
+test.keep_watch(gpu.watch)
+gpu.barrier(1)
+gpu.watch.look(100.0)
+gpu.stop(test.report_of(test.Lack.SEND, 3))
+raise RuntimeError("CUDA error: unspecified launch failure")
+"""
+
+
+def test_a_process_that_an_error_of_torch_ends_tells_the_missing_rank() -> None:
+    result = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 1
+    assert result.stderr.endswith(f"RuntimeError: CUDA error: unspecified launch failure\nwarpwright: {SENTENCE}\n")
+
+
 def test_the_thread_of_the_process_looks(gpu: Gpu, capsys: pytest.CaptureFixture[str]) -> None:
     gpu.watch.limit = 0.2
     gpu.barrier(1)

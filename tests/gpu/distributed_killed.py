@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from warpwright.distributed import DistributedTimeout, all_gather_matmul, gather, operators
 from warpwright.distributed.problem import describe_gather, describe_scatter
+from warpwright.distributed.watch import PERIOD
 from warpwright.distributed.workspace import FLAGS, workspace_of
 
 ROWS = 512
@@ -80,8 +81,12 @@ def main_of_rank(rank: int, store: str, kind: str) -> None:
     began = time.monotonic()
     try:
         call(kind, rank, x, weight)
+    except DistributedTimeout as error:  # of a new shape, before any work of the GPU
+        print(f"after {time.monotonic() - began:.1f} s {type(error).__name__}: {error}", flush=True)
+        os._exit(7)
     except Exception as error:
         print(f"after {time.monotonic() - began:.1f} s {type(error).__name__}: {error}", flush=True)
+    time.sleep(2 * PERIOD)
     try:
         all_gather_matmul(x, weight)
     except DistributedTimeout as error:

@@ -7,6 +7,7 @@ rank and traps. Until then nothing is added to a call but one store of its barri
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import os
@@ -25,7 +26,7 @@ from warpwright.kernels.node import Lack, report_of
 __all__ = ["Watch", "keep_watch"]
 
 GRACE = 10.0  # seconds for an answer of the GPU
-PERIOD = 1.0  # seconds between two looks, at most
+PERIOD = 0.2  # seconds between two looks, at most
 LOOKS = 10  # in a limit, at least
 POLL = 0.01
 _DIGEST_SHIFT = 32  # of a mark of the barrier
@@ -160,6 +161,7 @@ def keep_watch(watch: Watch) -> None:
 @functools.cache
 def _start() -> None:
     threading.Thread(target=_look_for_ever, name="warpwright watch", daemon=True).start()
+    atexit.register(tell_reports)  # of a process that an error of torch ends before the next look
 
 
 def _look_for_ever() -> None:
@@ -173,7 +175,15 @@ def look_at_all(now: float) -> float:
         watches = list(_WATCHES)
     for watch in watches:
         watch.look(now)
-        if watch.report.value and not watch.told:
-            watch.told = True
-            tell(str(watch.error()))
+    tell_reports()
     return min([PERIOD, *(watch.limit / LOOKS for watch in watches)])
+
+
+def tell_reports() -> None:
+    """Tell once of each GPU that has stopped which rank is missing."""
+    with _LOCK:
+        told = [watch for watch in _WATCHES if watch.report.value and not watch.told]
+        for watch in told:
+            watch.told = True
+    for watch in told:
+        tell(str(watch.error()))
