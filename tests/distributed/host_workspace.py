@@ -31,7 +31,7 @@ class HostWorkspace(Workspace):
         self.rank, self.ranks, self.entrance = rank, ranks, entrance
         self.gpu: Any = SimpleNamespace(spec=DEVICES["h200"])
         self.bound, self.problems = {}, list[Problem | ContextProblem]()
-        self.sends, self.receives, *self.side = 1, 2, 3, 4
+        self.sends, self.receives, *self.side = range(1, 7)
         self.data = torch.full((nbytes,), 0xFF, dtype=torch.uint8)
         self.words = torch.zeros(256, dtype=torch.int32)
         self.senders = dict[tuple[int, int], int]()
@@ -62,6 +62,9 @@ class HostWorkspace(Workspace):
         assert before != after
 
     def beside(self, number: int) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def receiving(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:

@@ -43,7 +43,7 @@ def test_every_rank_gets_the_product_of_all_rows(ranks: int) -> None:
                 assert _close(out, whole @ weight.double())
 
 
-@pytest.mark.parametrize("engine", ["parts", "adds", "whole"])
+@pytest.mark.parametrize("engine", ["parts", "adds", "halves", "whole"])
 @pytest.mark.parametrize(("ranks", "rows"), [(2, 1300), (3, 100)])
 def test_every_rank_gets_its_rows_of_the_sum(ranks: int, rows: int, engine: str) -> None:
     columns = 33 * 256  # a chunk is 512 rows

@@ -7,6 +7,8 @@ in turn    a matmul of torch, then NCCL's reduce-scatter
 parts      matmuls of the rows of one rank after the other; copy engines send the sums of all ranks so far to the next
            rank, whose matmul adds its own to them
 adds …     matmuls of the rows of one rank after the other; copy engines send each to its rank, which adds all of them
+halves …   as ``adds``, but a rank multiplies its own rows in two halves: it adds the sums of others to the first half
+           while it multiplies the second, whose matmul begins with the sums of others
 whole …    one matmul; then copy engines send the sums as in ``adds``, for so few rows that parts of them leave SMs idle
 kernel …   one kernel: its tiles go to their ranks from the registers, and each rank adds those of others to its own
 """
@@ -161,6 +163,55 @@ def scatter_adds(multiply: Multiply, whole: bool, shared: Workspace, problem: Pr
     return run
 
 
+def half_rows(problem: Problem) -> int:
+    """Returns the rows of the first half of a rank's rows, a multiple of a tile's."""
+    return -(-problem.rows // (2 * TILE_M)) * TILE_M
+
+
+def scatter_halves(multiply: Multiply, shared: Workspace, problem: Problem) -> Run:
+    """Step s multiplies the rows of rank ``rank + s``; then come the halves of this rank's own rows."""
+    ranks, exchange = problem.ranks, Exchange(shared, problem, half_rows(problem))
+    *halves, last = range(len(exchange.chunks))  # of few rows all are the last half
+
+    def others(number: int, start: Tensor | None, out: Tensor) -> None:
+        """Write to ``out`` the sums of other ranks of a half, and ``start``, on torch's current stream."""
+        rows = exchange.chunks[number]
+        for slot in range(ranks - 1):
+            exchange.wait(slot, number, (shared.rank - 1 - slot) % ranks, shared.stream())
+            received = exchange.received[slot, rows]
+            if slot == 0 and start is None:
+                out.copy_(received)
+            else:
+                torch.add(out if slot else start, received, out=out)
+
+    def run(x: Tensor, weight: Tensor, out: Tensor) -> None:
+        exchange.start()
+        every, sums = x.view(ranks, problem.rows, -1), out.new_empty(ranks, *out.shape)
+        own, (beside, after, *_) = every[shared.rank], shared.side
+        for stream in (beside, after):
+            shared.ready(stream)
+        for step in range(1, ranks):
+            rank = (shared.rank + step) % ranks
+            multiply(every[rank], weight, sums[rank])
+            for number in (last, *halves):
+                exchange.send(sums[rank][exchange.chunks[number]], rank, step - 1, number)
+        with shared.beside(0):
+            others(last, None, out[exchange.chunks[last]])
+        for number in halves:
+            rows = exchange.chunks[number]
+            multiply(own[rows], weight, sums[shared.rank][rows])
+            exchange.order(exchange.main, after)
+            with shared.beside(1):
+                others(number, sums[shared.rank][rows], out[rows])
+        exchange.order(beside, exchange.main)
+        rows = exchange.chunks[last]
+        out[rows].addmm_(own[rows], weight)
+        exchange.order(after, exchange.main)
+        exchange.end()
+
+    return run
+
+
 def entries_of(config: Config, problem: Problem) -> int:
     """Returns the number of tiles that other ranks send to a rank."""
     tiles = -(-problem.rows // config.tile[0]) * -(-problem.columns[0] // config.tile[1])
@@ -217,6 +268,8 @@ ENGINES: dict[str, Engine] = {
     "parts": scatter_parts,
     "adds": functools.partial(scatter_adds, multiply, False),
     "adds torch": functools.partial(scatter_adds, multiply_by_torch, False),
+    "halves": functools.partial(scatter_halves, multiply),
+    "halves torch": functools.partial(scatter_halves, multiply_by_torch),
     "whole": functools.partial(scatter_adds, multiply, True),
     "whole torch": functools.partial(scatter_adds, multiply_by_torch, True),
     **{f"kernel {tile}": functools.partial(Fused, CONFIGS[f"{tile} alone"]) for tile in TILES},
