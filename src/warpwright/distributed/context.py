@@ -50,7 +50,7 @@ class Exchange:
     """
 
     def __init__(self, shared: Workspace, problem: ContextProblem, returns: bool) -> None:
-        self.shared, self.problem, self.rank = shared, problem, shared.rank
+        self.shared, self.problem, self.rank, self.main = shared, problem, shared.rank, 0
         heads = problem.kv_heads // problem.groups, problem.head_dim
         whole = problem.groups, KINDS, problem.batch, problem.ranks * problem.rows, *heads
         parts = problem.groups, problem.ranks, KINDS, problem.batch, problem.rows, *heads
@@ -65,20 +65,17 @@ class Exchange:
 
     def start(self, k: Tensor, v: Tensor) -> None:
         """Start a call on torch's current stream, and send keys and values."""
-        shared, stream = self.shared, self.shared.stream()
-        shared.start(shared.digest(self.problem), self.flags, stream)
-        for kind, own in enumerate((k, v)):
-            by_group = own.unflatten(1, (self.problem.groups, -1)).movedim(1, 0).transpose(2, 3)
-            for rows, _, span in self.problem.places(self.rank):
-                self.gathered[:, kind, :, span].copy_(by_group[:, :, rows])
-        for other in (shared.sends, *shared.side):
-            shared.order(stream, other, FORK)
+        shared, self.main = self.shared, self.shared.stream()
+        shared.start(shared.digest(self.problem), self.flags, self.main)
         for group in range(self.problem.groups):
+            self._copy_keys(group, k, v)
+            for other in (shared.sends,) if group else self._streams():
+                shared.order(self.main, other, FORK)
             self._send_keys(group)
 
     def end(self) -> None:
         """Let torch's current stream wait for all streams of the call, which use tensors of the caller."""
-        for other in (self.shared.sends, *self.shared.side):
+        for other in self._streams():
             self.shared.order(other, self.shared.stream(), JOIN)
 
     def calls(self, group: int) -> Iterator[tuple[int, QueryCall, list[Tensor]]]:
@@ -87,7 +84,10 @@ class Exchange:
         calls = self.problem.calls(self.rank)
         for number, call in enumerate(calls, group * len(calls)):
             keys = [each[:, : call.end].transpose(1, 2) for each in self.gathered[group]]
-            yield number % len(self.shared.side), call, keys
+            stream = number % len(self.shared.side)
+            if group:
+                self.shared.order(self.main, self.shared.side[stream], FORK)
+            yield stream, call, keys
 
     def heads(self, x: Tensor, group: int) -> Tensor:
         """Returns the heads of a group of a tensor (batch, heads, …)."""
@@ -124,6 +124,15 @@ class Exchange:
             for kind, out in enumerate((dk, dv)):
                 sums = self.received[group, ranks, kind, :, rows].sum(0)
                 self.heads(out, group)[:, :, rows].copy_(sums.transpose(1, 2))
+
+    def _streams(self) -> tuple[int, ...]:
+        return self.shared.sends, self.shared.receives, *self.shared.side
+
+    def _copy_keys(self, group: int, k: Tensor, v: Tensor) -> None:
+        """Copy this rank's keys and values of a group of heads to their places, on torch's current stream."""
+        for kind, own in enumerate((k, v)):
+            for rows, _, span in self.problem.places(self.rank):
+                self.gathered[group, kind, :, span].copy_(self.heads(own, group)[:, :, rows].transpose(1, 2))
 
     def _send_keys(self, group: int) -> None:
         """Send the chunks of this rank of a group of heads to all ranks whose queries see them."""
@@ -187,11 +196,11 @@ class Backward:
         exchange, groups = self.exchange, range(self.problem.groups)
         exchange.start(given[1], given[2])
         kept = [self._group(differentiate, group, given, dq) for group in groups]
-        for group in groups:
-            exchange.wait_gradients(group)
+        with exchange.shared.receiving():
+            for group in groups:
+                exchange.wait_gradients(group)
+                exchange.add_gradients(group, dk, dv)
         exchange.end()
-        for group in groups:
-            exchange.add_gradients(group, dk, dv)
         del kept  # no stream uses these tensors any more
 
     def _group(
@@ -225,4 +234,5 @@ class Backward:
                     total[:, : each.shape[1]].add_(each)
             exchange.keep_gradients(group, whole)
         shared.order(last, shared.sends, JOIN)
+        shared.order(last, shared.receives, JOIN)
         exchange.send_gradients(group, whole)

@@ -166,6 +166,11 @@ class Workspace:
         found: AbstractContextManager[Any] = torch.cuda.stream(self.streams[2 + number])
         return found
 
+    def receiving(self) -> AbstractContextManager[Any]:
+        """Returns a context in which the stream ``receives`` is torch's current stream."""
+        found: AbstractContextManager[Any] = torch.cuda.stream(self.streams[1])
+        return found
+
     def event(self, number: int) -> Any:
         """Returns one of the events of this workspace."""
         if number not in self._events:
