@@ -2,8 +2,8 @@
 bench/simulate_turns.py``.
 
 `ww.profile` counts a poll once, however long a CTA waits for another one. Here CTAs start in the order of their numbers
-on 132 SMs, a tile takes ``--step`` µs, and a CTA may add to a tile ``--handover`` µs after the CTA of the block before
-began to add to it. The columns are heads that take turns: one, and as many as the plan says.
+on 132 SMs, a tile takes ``--step`` µs, and a CTA may add to a tile ``--handover`` µs after the CTA of the neighbouring
+block began to add to it. The columns are heads that take turns: one, and as many as the plan says.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ OWN = 0.8  # of a handover: after it the same CTA may add to its next tile
 @dataclass(frozen=True)
 class Model:
     """Heads of ``blocks`` CTAs, ``tiles`` tiles of queries, and the tiles of queries that a block of keys skips for
-    each block before it."""
+    each block before it. If there are any, queries ascend in a fixed order, and the last block of a head comes
+    first."""
 
     heads: int
     blocks: int
@@ -33,16 +34,16 @@ class Model:
     step: float
     sms: int
 
-    def order(self, width: int) -> Iterator[tuple[int, int]]:
+    def order(self, width: int, reverse: bool) -> Iterator[tuple[int, int]]:
         """Yields the head and the block of each CTA."""
         for first in range(0, self.heads, width):
-            for block in range(self.blocks):
+            for block in range(self.blocks)[:: -1 if reverse else 1]:
                 yield from ((head, block) for head in range(first, min(first + width, self.heads)))
 
     def time(self, width: int, handover: float) -> float:
         """Returns the time of a launch in µs; a handover of 0 is no order."""
         free, before = [0.0] * self.sms, dict[int, list[float]]()
-        for head, block in self.order(width):
+        for head, block in self.order(width, bool(self.skipped and handover)):
             start = heapq.heappop(free) + AROUND
             added, end = self.adds(start, before.get(head, []), self.tiles - self.skipped * block, handover)
             before[head] = added
@@ -50,11 +51,12 @@ class Model:
         return max(free)
 
     def adds(self, start: float, before: list[float], count: int, handover: float) -> tuple[list[float], float]:
-        """Returns when a CTA adds to each of its tiles from the last one on, and when it ends."""
+        """Returns when a CTA adds to each of its tiles, in the order of its walk, and when it ends."""
         computed, added = start, list[float]()
         for number in range(count):
             computed = max(computed + self.step, added[-1] if added else 0.0)
-            turn = before[number] + handover if handover and before else 0.0
+            shared = before and number >= self.skipped  # with the neighbour
+            turn = before[number - self.skipped] + handover if handover and shared else 0.0
             added.append(max(computed, turn, added[-1] + OWN * handover if added else 0.0))
         return added, added[-1]
 

@@ -24,7 +24,7 @@ from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
 from warpwright.kernels.attention.sm90.decode import kernel_of
-from warpwright.kernels.attention.sm90.decode_plan import DecodeConfig
+from warpwright.kernels.attention.sm90.decode_plan import MANY, DecodeConfig
 from warpwright.kernels.attention.sm90.fp8_plan import Fp8Config
 from warpwright.kernels.attention.sm100 import backward_plan as sm100_backward_plan
 from warpwright.kernels.attention.sm100 import decode as sm100_decode
@@ -299,6 +299,9 @@ ATTENTION: dict[str, Callable[..., Watched]] = {
         growth=20,
     ),
     "few queries, combine": functools.partial(_few_queries, replace(DECODE, last=False), number=1),
+    "few queries, combine of many": functools.partial(
+        _few_queries, replace(DECODE, last=False, at_once=MANY), number=1
+    ),
     "few queries paged": functools.partial(_paged, DECODE),
     "few queries paged, combine": functools.partial(_paged, replace(DECODE, last=False), number=1),
     "latent rows": _latent,
@@ -313,6 +316,12 @@ ATTENTION: dict[str, Callable[..., Watched]] = {
     ),
     "backward sm90 ordered": functools.partial(
         attention_backward, 1, replace(HEADS, kv_len=400), BackwardConfig(64, (64, 128), ordered=True, resident=1)
+    ),
+    "backward sm90 ascending": functools.partial(
+        attention_backward,
+        1,
+        replace(HEADS, kv_len=400),
+        BackwardConfig(64, (64, 128), ordered=True, ascending=True, resident=1),
     ),
     "backward sm90 wide": functools.partial(attention_backward, 1, WIDE, BackwardConfig(256, (64, 128), do_stages=1)),
     "backward sm90 prepare": functools.partial(attention_backward, 0, HEADS, BackwardConfig(64, (64, 128), resident=1)),

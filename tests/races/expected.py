@@ -100,7 +100,7 @@ NEXT_PART = "the next mbarrier brings the next part, published after all warps t
 ALL_READ = "the wait for the first strip has all stores of the part before"
 AFTER_Q = "the loader has waited for Q, released after dO"
 TILES = "dO comes after Q, which is released when all MMAs of its tile are complete"
-GRADIENTS = "backward sm90( early| packed| modified| ordered)?"
+GRADIENTS = "backward sm90( early| packed| modified| ordered| ascending)?"
 EARLY = "backward sm90 (early|packed|modified)"
 Q_RELEASE = "the loader has waited for Q, which is released when all warps have begun the work of this item"
 PROMPT = "it is for ptxas, which may otherwise delay reads; the lanes share no memory there"
@@ -129,7 +129,7 @@ ZEROS_AND_ADDS = f"{ZEROS}, and TMA of the block before has added to them"
 ADDS = "TMA added to the sums and reads them: both are in the async proxy"
 NEXT_BOX = "the other lanes wait for the next box, which the elected lane loads after its wait"
 ATTENTION = {
-    r"backward sm90 ordered save fence\.proxy\.async\.global #0$": ZEROS_AND_ADDS,
+    r"backward sm90 (ordered|ascending) save fence\.proxy\.async\.global #0$": ZEROS_AND_ADDS,
     rf"{GRADIENTS} save fence\.proxy\.async\.global #0$": ZEROS,
     rf"{GRADIENTS} convert_ahead fence\.proxy\.async\.global #0$": ADDS,
     rf"{GRADIENTS} convert_ahead bar\.warp\.sync #1$": NEXT_BOX,
@@ -163,7 +163,7 @@ ATTENTION = {
     r"latent rows score wgmma\.commit_group\S* #[024]$": ONE_GROUP,
     r"latent rows score wgmma\.wait_group\S* #[13]($|: a group more)": IN_TIME,
     r"latent rows score mbarrier\.try_wait\S* #4: the next barrier$": EVEN,
-    r"(few queries( paged)?|latent rows), combine kernel bar\.warp\.sync #0$": PROMPT,
+    r"(few queries( paged)?|latent rows), combine( of many)? kernel bar\.warp\.sync #0$": PROMPT,
     rf"{FEW} multiply bar\.warp\.sync #1$": PROMPT,
     r".* griddepcontrol\.launch_dependents": HINT,
     r"attention sm100.* kernel tcgen05\.fence::before\w* #1$": BEFORE_DEALLOC,
@@ -230,13 +230,13 @@ ATTENTION = {
     r"backward sm100 kernel tcgen05\.fence::\w+ #0$": FRESH,
     r"(few queries|backward) sm100 kernel tcgen05\.fence::before\w* #1$": BEFORE_DEALLOC,
     rf"{GRADIENTS} load mbarrier\.try_wait\S* #1$": TILES,
-    r"backward sm90( ordered)? multiply wgmma\.commit_group\S* #[2389]$": TILES,
+    r"backward sm90( ordered| ascending)? multiply wgmma\.commit_group\S* #[2389]$": TILES,
     r"backward sm90 multiply wgmma\.fence\S* #([14567]|1[01])$": FENCE_BEFORE,
-    r"backward sm90 ordered multiply wgmma\.fence\S* #([1457]|1[01])$": FENCE_BEFORE,
+    r"backward sm90 (ordered|ascending) multiply wgmma\.fence\S* #([1457]|1[01])$": FENCE_BEFORE,
     rf"{EARLY} multiply wgmma\.commit_group\S* #[27]$": TILES,
     rf"{EARLY} multiply wgmma\.fence\S* #[1345689]$": FENCE_BEFORE,
     rf"{EARLY} multiply wgmma\.wait_group\S* #[27]($|: a group more)": TILES,
-    r"backward sm90( ordered)? multiply wgmma\.wait_group\S* #[27]($|: a group more)": TILES,
+    r"backward sm90( ordered| ascending)? multiply wgmma\.wait_group\S* #[27]($|: a group more)": TILES,
     r"backward sm90 wide value_gradients wgmma\.fence\S* #[247]$": FENCE_BEFORE,
     r"backward sm90 wide key_gradients wgmma\.fence\S* #[23467]$": FENCE_BEFORE,
     r"backward sm90 wide key_gradients wgmma\.commit_group\S* #[14]$": ONE_WAIT,

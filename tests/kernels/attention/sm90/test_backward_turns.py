@@ -82,14 +82,16 @@ def test_any_schedule_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch, causa
     assert len({gradients_under(seed, problem, other)["sums"] for seed in seeds}) > 1
 
 
-def test_the_verdict_is_clean() -> None:
-    """Eleven heads of K, two at a time, of which the last three reuse the memory of sums that other CTAs converted."""
-    problem = replace(CAUSAL, batch=1, heads=22, kv_heads=11, q_len=150, kv_len=200)
+@pytest.mark.parametrize(("causal", "ctas", "expected"), [(False, 2, [2, 4, 8]), (True, 1, [1, 1, 2])])
+def test_the_verdict_is_clean(causal: bool, ctas: int, expected: list[int]) -> None:
+    """Eleven heads of K, two or one at a time, of which the last ones reuse the memory of sums that other CTAs
+    converted."""
+    problem = replace(CAUSAL, batch=1, heads=22, kv_heads=11, q_len=150, kv_len=200, causal=causal)
     given = random(problem)
-    with resident(1):
+    with resident(ctas):
         config = in_order(problem)
         scalars = plan(problem, config=config).scalars
-        assert [scalars[name] for name in ("width", "lag", "slots")] == [2, 4, 8]
+        assert [scalars[name] for name in ("width", "lag", "slots")] == expected
         values = arrays(problem, given, config)
         values["dlse"] = np.zeros_like(values["lse"])
         for each, grid, args in launches(problem, values, config):
@@ -102,7 +104,7 @@ def test_the_verdict_is_clean() -> None:
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("head_dim", [64, 128])
 def test_no_spills_and_no_serialised_wgmma(head_dim: int, packed: bool, bounds: tuple[bool, bool]) -> None:
-    config = replace(CONFIGS[head_dim, bounds[1]], rotated=False, ordered=True)
+    config = replace(CONFIGS[head_dim, bounds[1]], rotated=False, ordered=True, ascending=bounds[1])
     traced = kernels_of(config, bounds, NO_MODS, packed)[1].trace(dtype=bf16)
     assert traced.smem_bytes <= config.smem_bytes
     result = assemble(traced.ptx, "sm_90a", "-v")
@@ -120,6 +122,15 @@ def blocks_of_ctas(found: Global[u32], width: u32) -> None:
             found[number * 3 + index] = value
 
 
+@kernel("sm_90a", threads=32)
+def blocks_of_descending_ctas(found: Global[u32]) -> None:
+    """Stores the number and the head of this CTA's block of keys at its number among all CTAs."""
+    block, number = BlockOfKeys.descending(), (ctaid.z * nctaid.y + ctaid.y) * nctaid.x + ctaid.x
+    with If(tid.x == 0):
+        for index, value in enumerate((block.number, block.batch * nctaid.y + block.head)):
+            found[number * 2 + index] = value
+
+
 def order_of(heads: int, width: int, blocks: int) -> list[tuple[int, int]]:
     """Returns the block and the head of K of each CTA, in the order of their numbers."""
     firsts = range(0, heads, width)
@@ -132,6 +143,12 @@ def test_heads_take_turns(width: int) -> None:
     found = np.full((blocks * heads * batch, 3), -1, np.int32)
     ww.launch(blocks_of_ctas, (blocks, heads, batch), args=[found, width], device=H200)
     assert [(j, b * heads + h) for j, h, b in found.tolist()] == order_of(heads * batch, width, blocks)
+
+
+def test_the_last_block_of_a_head_is_that_of_the_first_cta() -> None:
+    found = np.full((12, 2), -1, np.int32)
+    ww.launch(blocks_of_descending_ctas, (3, 2, 2), args=[found], device=H200)
+    assert [(j, head) for j, head in found.tolist()] == [(j, head) for head in range(4) for j in (2, 1, 0)]
 
 
 PLANS = [
@@ -147,14 +164,15 @@ PLANS = [
 
 @pytest.mark.parametrize("found", PLANS)
 def test_ctas_wait_for_ctas_of_smaller_numbers(found: Any) -> None:
-    """For the block before, for all blocks of the head ``lag`` before, and for those who convert the sums of the head
-    ``slots`` before."""
+    """For the neighbouring block, for all blocks of the head ``lag`` before, and for those who convert the sums of the
+    head ``slots`` before."""
     blocks, kv_heads, batch = found.grids[1]
     heads, (width, lag, slots) = kv_heads * batch, (found.scalars[name] for name in ("width", "lag", "slots"))
-    order = {each: number for number, each in enumerate(order_of(heads, width, blocks))}
+    walk = range(blocks)[:: -1 if found.config.ascending else 1]
+    order = {(walk[j], head): number for number, (j, head) in enumerate(order_of(heads, width, blocks))}
     assert len(order) == heads * blocks
-    first, last = ([order[block, head] for head in range(heads)] for block in (0, blocks - 1))
-    assert all(order[j, head] < order[j + 1, head] for head in range(heads) for j in range(blocks - 1))
+    first, last = ([order[block, head] for head in range(heads)] for block in (walk[0], walk[-1]))
+    assert all(order[one, head] < order[next_one, head] for head in range(heads) for one, next_one in pairwise(walk))
     for apart in {lag, slots - lag} if slots < heads else {lag}:
         assert all(after > before for before, after in zip(last, first[apart:], strict=False))
 

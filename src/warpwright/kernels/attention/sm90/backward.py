@@ -177,7 +177,6 @@ def gradients(
     convert   2-3    sums of an earlier head -> dQ                          staged.full
     multiply  4-     rings -> registers -> dS, ring `sums`; dK, dV          full, sums.empty    empty, sums.full
     """
-    griddepcontrol.launch_dependents()
     memory, queries = Memory.of(config, dtype), config.tile[0]
     block, more = block_of(config, more)
     sequences, of_keys = more if packed else (), block.batch * nctaid.y + block.head
@@ -219,8 +218,10 @@ def gradients(
         done = Progress(Global(u32, progress), blocks, slots)
         griddepcontrol.wait()
         done.wait_free(of_keys)
-        turns = Turns.of(progress, (of_keys, blocks, block.number), mask, key) if config.ordered else None
-        if turns is None:
+        turns = None
+        if config.ordered:
+            turns = Turns.of(progress, (of_keys, blocks, block.number), mask, key, config.ascending)
+        else:
             # A converter cleared these sums by the generic proxy, TMA adds to them by the async one.
             fence.proxy_async("global")
         for number in loop(select(extent.exists, group, 0)):
@@ -248,6 +249,8 @@ def gradients(
         if turns is None:
             tma.wait_group(0)
         done.count_end(of_keys)
+        # No earlier: the CTAs of `convert` would wait on SMs where CTAs of a launch on another stream could run.
+        griddepcontrol.launch_dependents()
 
     @role(warps=CONVERTERS, when=of_keys >= lag)
     def convert_ahead() -> None:

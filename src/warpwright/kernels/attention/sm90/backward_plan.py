@@ -41,9 +41,9 @@ class BackwardConfig:
     and dP of the next tile are issued when dQ of this tile has left for the sums; without it at the start of the next
     step, and then dV of half a tile is issued when its half of dS is there, and dK when dQ is there. Wide heads have
     one order. With ``rotated`` the CTAs of a head begin at different queries, so that fewer CTAs add to one address at
-    a time. With ``ordered`` they add to an address in the order of their keys (`sm90.backward_turns`): the gradients
-    have the same bits in every run; wide heads have no such order. ``resident`` CTAs run at a time: an H100 or H200 has
-    so many SMs.
+    a time. With ``ordered`` they add to an address in the order of their keys, with ``ascending`` queries in the
+    reverse order (`sm90.backward_turns`): the gradients have the same bits in every run; wide heads have no such order.
+    ``resident`` CTAs run at a time: an H100 or H200 has so many SMs.
     """
 
     head_dim: int = 128
@@ -51,6 +51,7 @@ class BackwardConfig:
     early: bool = False
     rotated: bool = False
     ordered: bool = False
+    ascending: bool = False
     resident: int = 132
     do_stages: int = 2
 
@@ -142,13 +143,17 @@ def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardP
 
 
 def in_order(problem: Problem) -> BackwardConfig:
-    """Returns the fastest ordered configuration. Raises UsageError for a head dimension above 128."""
+    """Returns the fastest ordered configuration. Raises UsageError for a head dimension above 128.
+
+    With a right bound each block of keys begins at a later tile of queries than the one before, and no CTA waits at its
+    start if queries ascend; without one, heads take turns so that few wait (`turning_heads`).
+    """
     if problem.head_dim > WIDE:
         raise UsageError(
             f"attention: given deterministic=True and head dimension {problem.head_dim}, whose kernel sums the "
             f"gradient by q in any order; expected deterministic=False, or a head dimension of at most {WIDE}"
         )
-    return replace(_choose(problem), rotated=False, ordered=True)
+    return replace(_choose(problem), rotated=False, ordered=True, ascending=problem.right is not None)
 
 
 def launches_of(problem: Problem, config: C) -> BackwardPlan[C]:
@@ -215,13 +220,14 @@ def convert_ahead(found: BackwardPlan[BackwardConfig], heads: int, problem: Prob
 
 
 def turning_heads(found: BackwardPlan[BackwardConfig], problem: Problem) -> int:
-    """Returns how many heads of K take turns, block by block, in the numbers of CTAs of an ordered configuration.
+    """Returns how many heads of K take turns, block by block, in the numbers of CTAs of an ordered configuration whose
+    queries do not ascend.
 
     A CTA adds to a tile a handover after the CTA of the block before. The CTAs of a head begin a handover apart if so
     many CTAs of other heads begin between them as end in that time: in the time of a tile, as many as are resident over
     the tiles of a CTA.
     """
-    if not found.config.ordered:
+    if not found.config.ordered or found.config.ascending:
         return 1
     queries, keys = found.config.tile
     steps = problem.group * problem.pairs / (queries * keys * -(-problem.kv_len // keys))
