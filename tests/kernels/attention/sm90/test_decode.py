@@ -16,7 +16,7 @@ from tests.kernels.helpers import replaced, without
 from tests.samples import sampled
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90.decode import combine_of, kernel_of
-from warpwright.kernels.attention.sm90.decode_plan import CONFIGS, DecodeConfig, choose, plan, suits
+from warpwright.kernels.attention.sm90.decode_plan import AT_ONCE, CONFIGS, MANY, DecodeConfig, choose, plan, suits
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx.ptxas import assemble
 from warpwright.run.launch import load_ptx
@@ -48,8 +48,10 @@ def test_no_spills_and_no_serialised_wgmma_in_any_configuration(head_dim: int) -
     assert traced.smem_bytes <= config.smem_bytes
 
 
-def test_no_spills_in_the_second_launch() -> None:
-    result = assemble(combine_of(replace(CONFIGS[128], places=4)).trace(bounds=(True, True)).ptx, "sm_90a", "-v")
+@pytest.mark.parametrize("at_once", [AT_ONCE, MANY])
+def test_no_spills_in_the_second_launch(at_once: int) -> None:
+    device_code = combine_of(replace(CONFIGS[128], places=4, at_once=at_once))
+    result = assemble(device_code.trace(bounds=(True, True)).ptx, "sm_90a", "-v")
     assert result.errors == {} and " 0 bytes spill stores" in result.log
 
 
@@ -65,6 +67,13 @@ def test_a_second_launch_combines_parts() -> None:
     given, config = normal_qkv(problem), choose(problem)
     found, apart = (run_decode(problem, given, sms, config=replace(config, last=last)) for last in (True, False))
     assert all(np.array_equal(*pair) for pair in zip(found, apart, strict=True))
+
+
+@pytest.mark.parametrize("ctas", [2, 24, 40])
+def test_many_parts_are_read_at_a_time(ctas: int) -> None:
+    problem = replace(ONE, heads=2, kv_heads=1, kv_len=ctas * 200)  # one tile
+    given, config = normal_qkv(problem), replace(choose(problem), last=False, at_once=MANY)
+    verify(problem, given, run_decode(problem, given, 40, config=config, ctas=ctas))
 
 
 @sampled("ctas", [1, 2, 3, 4, 5, 7, 11, 16, 23, 24], every=3)
@@ -198,6 +207,9 @@ def test_plans() -> None:
     assert plan(replace(problem, window=(4095, 7)), sms=132).bounds == (False, False)
     long = plan(Problem(1, 64, 1, 1, 65536, 128), sms=132)
     assert (long.config.last, long.grid, long.combine_grid) == (False, (64, 1, 1), (63, 16, 1))
+    assert long.config.at_once == MANY
+    two = plan(Problem(8, 32, 8, 16, 16384, 128), sms=132).config  # parts of a tile
+    assert not two.last and two.at_once == AT_ONCE
     assert plan(Problem(2, 2, 1, 200, 70, 64, causal=True), sms=132).tiles == 16
 
 

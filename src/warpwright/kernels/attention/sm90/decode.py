@@ -10,7 +10,12 @@ from __future__ import annotations
 
 from functools import cache
 
-from warpwright.kernels.attention.sm90.decode_plan import COMBINE_THREADS, CONFIGS, QUAD, DecodeConfig
+from warpwright.kernels.attention.sm90.decode_plan import (
+    COMBINE_THREADS,
+    CONFIGS,
+    QUAD,
+    DecodeConfig,
+)
 from warpwright.kernels.attention.sm90.decode_steps import (
     WORDS,
     DecodeConsumer,
@@ -176,7 +181,7 @@ def combine(
     with If((parts[0] == ctaid.x) & (parts[2] > 1)):
         griddepcontrol.wait()
         words = Share(number, tile, tile.blocks, tile.blocks).words
-        combine_parts(out, space, tiles, words, parts, ctaid.y * COMBINE_THREADS + tid.x)
+        combine_parts(out, space, tiles, words, parts, ctaid.y * COMBINE_THREADS + tid.x, config.at_once)
 
 
 @cache

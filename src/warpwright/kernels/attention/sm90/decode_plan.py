@@ -34,7 +34,7 @@ COMBINE_THREADS = 128
 ENOUGH = 0.9  # of the SMs, if these have equal work
 WORTH = 4  # parts that are combined in the time of one key block
 LAST = 6  # rounds of reads, a latency each, take as long as another launch
-AT_ONCE = 8  # parts that are read at a time, in one latency
+AT_ONCE, MANY = 8, 32  # parts that are read at a time, in one latency
 MOST = 2**31  # tiles times CTAs, a u32
 
 
@@ -45,7 +45,7 @@ class DecodeConfig:
     ``head_dim`` is that of the tiles, a multiple of 32; arrays may have fewer columns. ``keys`` are those of a block,
     ``stages`` those of the rings of K and of V. A tile has ``places`` neighbouring queries, a power of two up to 64, of
     each of 64 / ``places`` heads that share keys. With ``last`` the CTA that stores the last part of a tile combines
-    the parts, else a second launch does.
+    the parts, else a second launch does, which reads ``at_once`` parts at a time.
     """
 
     rows: ClassVar[int] = STRIP  # of a tile
@@ -55,6 +55,7 @@ class DecodeConfig:
     stages: int = 6
     places: int = 1
     last: bool = True
+    at_once: int = AT_ONCE
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -134,7 +135,8 @@ def plan(
     count = min(ctas or _ctas(tiles, blocks, sms), sms, tiles * blocks)
     pieces = -(-rows * found.head_dim // (QUAD * COMBINE_THREADS))
     if config is None:
-        found = replace(found, last=pieces * -(-count // (tiles * AT_ONCE)) <= LAST)
+        last = pieces * -(-count // (tiles * AT_ONCE)) <= LAST
+        found = replace(found, last=last, at_once=MANY if not last and count >= tiles * MANY else AT_ONCE)
     reserve = -(-SLOTS * sms // QUAD) * QUAD
     extents = problem.q_len, problem.kv_len, begin, end, problem.kv_heads, problem.group, strips, tiles, rows
     return DecodePlan(

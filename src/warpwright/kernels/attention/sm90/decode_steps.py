@@ -270,11 +270,12 @@ class Workspace:
         last: Expr = flag[0] == parts - 1
         return last
 
-    def combine(self, slots: Callable[[Any], Any], parts: Expr, row: Expr, column: Expr) -> RowSums:
-        """Returns a row combined over all parts, in their order: shift, sum of weights, four neighbouring elements."""
+    def combine(self, slots: Callable[[Any], Any], parts: Expr, row: Expr, column: Expr, at_once: int) -> RowSums:
+        """Returns a row combined over all parts, in their order: shift, sum of weights, four neighbouring elements. It
+        reads ``at_once`` parts at a time."""
         shift_max, total, sums = var(f32, LOWEST), var(f32, 0.0), [var(f32, 0.0) for _ in range(QUAD)]
-        for begun in loop(0, parts, AT_ONCE):
-            places = [slots(min(begun + i, parts - 1)) * self.rows + row for i in range(AT_ONCE)]
+        for begun in loop(0, parts, at_once):
+            places = [slots(min(begun + i, parts - 1)) * self.rows + row for i in range(at_once)]
             pairs = [ld(self.pairs + at * 2, vec=2) for at in places]
             values = [ld(self.sums + (at * self.columns + column), vec=QUAD) for at in places]
             warp.sync()  # else ptxas may delay reads to the use of their values: several latencies, not one
@@ -331,13 +332,21 @@ class Output:
                 self.store_row(batch, head + at // places, query, warp.lane % 4 * 2, found, 2, warp.lane % 4 == 0)
 
 
-def combine_parts(out: Output, space: Workspace, tiles: Slotted, words: Sequence[Any], parts: Any, item: Expr) -> None:
+def combine_parts(
+    out: Output,
+    space: Workspace,
+    tiles: Slotted,
+    words: Sequence[Any],
+    parts: Any,
+    item: Expr,
+    at_once: int = AT_ONCE,
+) -> None:
     """Combine the parts of four columns of a row, the ``item``-th four of a tile; ``parts`` are `Tiles.owners`."""
     row, head, *_, number, batch, heads = words
     _, lead, count = parts
     at, column = item // (space.columns // QUAD), item % (space.columns // QUAD) * QUAD
     query, own = row + at % tiles.places, min(at, space.rows - 1)
-    found = space.combine(lambda part: tiles.slot(lead + part, number), count, own, column)
+    found = space.combine(lambda part: tiles.slot(lead + part, number), count, own, column, at_once)
     with If((at // tiles.places < heads) & (query < out.q_len)):
         out.store_row(batch, head + at // tiles.places, query, column, found, QUAD, column == 0)
 

@@ -209,7 +209,7 @@ def combine(
         for item in loop(
             ctaid.y * COMBINE_THREADS + tid.x, rows * (config.head_dim // QUAD), nctaid.y * COMBINE_THREADS
         ):
-            combine_paged(out, space, config.places, words, words[8], item)
+            combine_paged(out, space, config.places, words, words[8], item, config.at_once)
 
 
 @cache

@@ -11,7 +11,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from warpwright.kernels.attention.sm90.decode_plan import COMBINE_THREADS, CONFIGS, QUAD, DecodeConfig
+from warpwright.kernels.attention.sm90.decode_plan import (
+    AT_ONCE,
+    COMBINE_THREADS,
+    CONFIGS,
+    QUAD,
+    DecodeConfig,
+)
 from warpwright.kernels.attention.sm90.decode_steps import (
     DecodeConsumer,
     Output,
@@ -202,7 +208,8 @@ def combine(
         with If(cut.owner(share.begin) == ctaid.x):
             griddepcontrol.wait()
             words = share.words(tiles)
-            combine_paged(out, space, config.places, words, words[8], ctaid.y * COMBINE_THREADS + tid.x)
+            item = ctaid.y * COMBINE_THREADS + tid.x
+            combine_paged(out, space, config.places, words, words[8], item, config.at_once)
 
 
 @dataclass(frozen=True)
@@ -265,9 +272,11 @@ class Slots:
         return max(cta * 2, number)
 
 
-def combine_paged(out: Output, space: Workspace, places: int, words: Any, parts: Any, item: Expr) -> None:
+def combine_paged(
+    out: Output, space: Workspace, places: int, words: Any, parts: Any, item: Expr, at_once: int = AT_ONCE
+) -> None:
     """Combine the ``parts`` of four columns of a row, the ``item``-th four of the tile of ``words``."""
-    combine_parts(out, space, Slots(places), words, (None, words[9] // 2, parts), item)
+    combine_parts(out, space, Slots(places), words, (None, words[9] // 2, parts), item, at_once)
 
 
 def shares(tiles: PagedTiles, cut: Cut, sequence: Any, base: Any, begin: Any, end: Any) -> Iterator[PagedShare]:
