@@ -3,8 +3,9 @@
 ``ww.attention_mla`` with 16, 32, 64 and 128 heads, one and two queries a sequence, batches of 1 to 128 and 4k to 64k
 latent rows, bfloat16, random normal: the rows one after the other ("rows"), in pages of 64 in random order ("pages"),
 and in pages with random lengths from the half to the whole ("mixed"). The peers are torch's
-``scaled_dot_product_attention`` under `sdpa_kernel`, whose backends may refuse 576 columns; DeepSeek's ``flash_mla``;
-and ``flash-attn-4`` with ``qv``, which so far refuses Hopper. "-" is a peer that refuses or is not installed. CUDA
+``scaled_dot_product_attention`` under `sdpa_kernel`, whose backends may refuse 576 columns, "math" up to 8 GB of keys
+for all heads; DeepSeek's ``flash_mla``; and ``flash-attn-4`` with ``qv``, which so far refuses Hopper. "-" is a peer
+that refuses, is left out or is not installed. CUDA
 events time each call's launches after 256 MB have been written to L2; every round runs each once in random order, and
 the medians are compared. TFLOPS count 2 · 1088 operations a query, head and row, TB/s the latent rows once. Each of our
 results begins as NaN and is compared with float64 in some heads, beside the largest error of the fastest peer. The
@@ -46,6 +47,7 @@ BACKENDS = {
 }
 NAMES = (*BACKENDS, "flash_mla", "flash4")
 PAGE, SCALE = 64, 192**-0.5
+MATH_BYTES = 8 << 30  # of keys that torch's "math" copies to all heads, at most; with more it takes seconds a call
 COMPARED = 8  # heads
 TOLERANCE = 0.01  # of a mean of many values, in bfloat16
 Run = Callable[[], Any]
@@ -85,6 +87,8 @@ def flash4_call(q: Tensor, rows: Tensor) -> Tensor:
 def peers(q: Tensor, rows: Tensor, paged: tuple[Tensor, Tensor, Tensor]) -> dict[str, Run]:
     """Returns the peers that support the problem and run without an error."""
     tried: dict[str, Run] = {name: partial(torch_call, backend, q, rows) for name, backend in BACKENDS.items()}
+    if q.shape[2] * rows.numel() * rows.itemsize > MATH_BYTES:
+        del tried["math"]
     if find_spec("flash_attn"):
         tried["flash4"] = partial(flash4_call, q, rows)
     if find_spec("flash_mla"):
@@ -171,7 +175,10 @@ def main() -> None:
     if options.predict:
         print(table([predict(*size) for size in sizes]))
         return
-    rows = [measure(*size, options.rounds) for size in sizes]
+    rows = list[dict[str, Any]]()
+    for size in sizes:
+        rows.append(measure(*size, options.rounds))
+        print(rows[-1], file=sys.stderr, flush=True)  # what a time limit would lose
     if options.json:
         print(json.dumps({"rows": rows}, indent=1))
     else:

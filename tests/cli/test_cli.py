@@ -279,7 +279,7 @@ def test_ptx_prints_the_level() -> None:
 @pytest.mark.parametrize(
     ("words", "facts"),
     [
-        (("gemm",), ("gemm", "sm_100a", 256)),
+        (("gemm",), ("gemm_halves", "sm_100a", 256)),
         (("gemm", "--device", "h200", "--level", 3), ("gemm", "sm_90a", 256)),
         (("gemm", "--device", "h200"), ("gemm", "sm_90a", 384)),
         (("attention",), ("attention", "sm_100a", 512)),
