@@ -168,48 +168,53 @@ def half_rows(problem: Problem) -> int:
     return -(-problem.rows // (2 * TILE_M)) * TILE_M
 
 
-def scatter_halves(multiply: Multiply, shared: Workspace, problem: Problem) -> Run:
-    """Step s multiplies the rows of rank ``rank + s``; then come the halves of this rank's own rows."""
-    ranks, exchange = problem.ranks, Exchange(shared, problem, half_rows(problem))
-    *halves, last = range(len(exchange.chunks))  # of few rows all are the last half
+class Halves:
+    """An engine: step s multiplies the rows of rank ``rank + s``; then come the halves of this rank's own rows."""
 
-    def others(number: int, start: Tensor | None, out: Tensor) -> None:
-        """Write to ``out`` the sums of other ranks of a half, and ``start``, on torch's current stream."""
-        rows = exchange.chunks[number]
-        for slot in range(ranks - 1):
-            exchange.wait(slot, number, (shared.rank - 1 - slot) % ranks, shared.stream())
-            received = exchange.received[slot, rows]
-            if slot == 0 and start is None:
-                out.copy_(received)
-            else:
-                torch.add(out if slot else start, received, out=out)
+    def __init__(self, multiply: Multiply, shared: Workspace, problem: Problem) -> None:
+        self.multiply, self.shared, self.problem = multiply, shared, problem
+        self.exchange = Exchange(shared, problem, half_rows(problem))
+        *self.first, self.last = range(len(self.exchange.chunks))  # of few rows all are the last half
 
-    def run(x: Tensor, weight: Tensor, out: Tensor) -> None:
+    def __call__(self, x: Tensor, weight: Tensor, out: Tensor) -> None:
+        exchange, (beside, after, *_) = self.exchange, self.shared.side
         exchange.start()
-        every, sums = x.view(ranks, problem.rows, -1), out.new_empty(ranks, *out.shape)
-        own, (beside, after, *_) = every[shared.rank], shared.side
         for stream in (beside, after):
-            shared.ready(stream)
-        for step in range(1, ranks):
-            rank = (shared.rank + step) % ranks
-            multiply(every[rank], weight, sums[rank])
-            for number in (last, *halves):
-                exchange.send(sums[rank][exchange.chunks[number]], rank, step - 1, number)
-        with shared.beside(0):
-            others(last, None, out[exchange.chunks[last]])
-        for number in halves:
-            rows = exchange.chunks[number]
-            multiply(own[rows], weight, sums[shared.rank][rows])
+            self.shared.ready(stream)
+        every, sums = x.view(self.problem.ranks, self.problem.rows, -1), out.new_empty(self.problem.ranks, *out.shape)
+        self._send_others(every, weight, sums)
+        own, own_sums, rows = every[self.shared.rank], sums[self.shared.rank], exchange.chunks[self.last]
+        with self.shared.beside(0):
+            self._add_others(self.last, None, out[rows])
+        for number in self.first:
+            part = exchange.chunks[number]
+            self.multiply(own[part], weight, own_sums[part])
             exchange.order(exchange.main, after)
-            with shared.beside(1):
-                others(number, sums[shared.rank][rows], out[rows])
+            with self.shared.beside(1):
+                self._add_others(number, own_sums[part], out[part])
         exchange.order(beside, exchange.main)
-        rows = exchange.chunks[last]
         out[rows].addmm_(own[rows], weight)
         exchange.order(after, exchange.main)
         exchange.end()
 
-    return run
+    def _send_others(self, every: Tensor, weight: Tensor, sums: Tensor) -> None:
+        """Multiply the rows of the other ranks, and send them the sums, the half that they need first before."""
+        for step in range(1, self.problem.ranks):
+            rank = (self.shared.rank + step) % self.problem.ranks
+            self.multiply(every[rank], weight, sums[rank])
+            for number in (self.last, *self.first):
+                self.exchange.send(sums[rank][self.exchange.chunks[number]], rank, step - 1, number)
+
+    def _add_others(self, number: int, start: Tensor | None, out: Tensor) -> None:
+        """Write to ``out`` the sums of other ranks of a half, and ``start``, on torch's current stream."""
+        rank, ranks = self.shared.rank, self.problem.ranks
+        for slot in range(ranks - 1):
+            self.exchange.wait(slot, number, (rank - 1 - slot) % ranks, self.shared.stream())
+            received = self.exchange.received[slot, self.exchange.chunks[number]]
+            if slot == 0 and start is None:
+                out.copy_(received)
+            else:
+                torch.add(out if slot else start, received, out=out)
 
 
 def entries_of(config: Config, problem: Problem) -> int:
@@ -268,8 +273,8 @@ ENGINES: dict[str, Engine] = {
     "parts": scatter_parts,
     "adds": functools.partial(scatter_adds, multiply, False),
     "adds torch": functools.partial(scatter_adds, multiply_by_torch, False),
-    "halves": functools.partial(scatter_halves, multiply),
-    "halves torch": functools.partial(scatter_halves, multiply_by_torch),
+    "halves": functools.partial(Halves, multiply),
+    "halves torch": functools.partial(Halves, multiply_by_torch),
     "whole": functools.partial(scatter_adds, multiply, True),
     "whole torch": functools.partial(scatter_adds, multiply_by_torch, True),
     **{f"kernel {tile}": functools.partial(Fused, CONFIGS[f"{tile} alone"]) for tile in TILES},
