@@ -137,7 +137,7 @@ def _sum(change: Change | None = None) -> Watched:
 def _slices(change: Change | None = None) -> Watched:
     """Run the first launch of a Blackwell GEMM in slices of K, whose threads store partial sums."""
     watched = watched_device("b200", change, 4)
-    a, b = (np.ones((rows, 3200), ml_dtypes.bfloat16) for rows in (60, 768))
+    a, b = (np.ones((rows, 3200), ml_dtypes.bfloat16) for rows in (60, 1024))
     level = sm100.TILINGS["swapped 128x64 pair, 2 slices"]
     watch_launch(ww.launches(matmul, a, b.T, device=watched.device, level=level), 0, watched)
     return watched

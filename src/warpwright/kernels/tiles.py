@@ -93,10 +93,11 @@ def clear(*sums: Fragment) -> None:
         register.set(0.0)
 
 
-def pack_neighbours(words: list[Expr], out: type[Scalar]) -> list[Expr]:
-    """Packs neighbouring float32 words into registers of two 16-bit elements; float32 output stays as it is."""
+def pack_neighbours(words: list[Expr], out: type[Scalar], *, relu: bool = False) -> list[Expr]:
+    """Packs neighbouring float32 words into registers of two 16-bit elements, with ``relu`` at least 0; float32 output
+    stays as it is."""
     word = PACKED.get(out)
-    return [pack(word, *words[i : i + 2]) for i in range(0, len(words), 2)] if word else words
+    return [pack(word, *words[i : i + 2], relu=relu) for i in range(0, len(words), 2)] if word else words
 
 
 def store_rows_to_smem(block: Tile, regs: list[Expr], matrices: bool, *, relu: bool = False) -> None:

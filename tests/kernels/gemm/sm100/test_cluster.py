@@ -47,6 +47,19 @@ def test_layouts_without_a_copy(layout: str, dtypes: Any, monkeypatch: pytest.Mo
     expect(multiply(TILINGS["swapped 128x256, cluster of 3 slices"], a, b, SMS), a, b)
 
 
+@pytest.mark.parametrize("out", [ml_dtypes.bfloat16, np.float32], ids=["bf16", "f32"])
+def test_relu_keeps_nan(out: Any) -> None:
+    """The rounding to 16 bits applies it, so no other instruction does."""
+    a, b = normal(40, 520), normal(520, 200, columns=True)
+    a[3, 5] = np.nan
+    d = ww.matmul(a, b, level=TILINGS[NARROW], activation="relu", out=np.empty((40, 200), out), device="b200")
+    exact = np.maximum(a.astype(np.float64) @ b.astype(np.float64), 0)
+    np.testing.assert_allclose(d.astype(np.float64), exact, rtol=2**-7, atol=2**-8)
+    assert np.isnan(d[3].astype(np.float32)).all()
+    (launched,) = ww.launches(ww.matmul, a, b, level=TILINGS[NARROW], activation="relu", out=d, device="b200")
+    assert ("max." in launched.kernel.ptx) == (out == np.float32)
+
+
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
 def test_results_of_16_bits(dtype: Any) -> None:
     a, b, bias = normal(40, 520, dtype=dtype), normal(520, 200, dtype=dtype), normal(200, dtype=dtype)

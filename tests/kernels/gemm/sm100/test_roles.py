@@ -15,7 +15,7 @@ from tests.lang.ops.emission import instructions, opcodes
 from tests.samples import sampled
 from warpwright.errors import Deadlock, DeviceError
 from warpwright.kernels.gemm.sm100 import IMPROVED, LEVELS, Config, config_of, kernel_of
-from warpwright.kernels.gemm.sm100.steps import rasterize
+from warpwright.kernels.gemm.sm100.steps import rasterize, rasterize_pairs
 from warpwright.lang import Global, bf16, f16, f32, kernel, smem, st, tid, tma, u32
 from warpwright.layout import InstrDescriptor
 from warpwright.ptx.ptxas import assemble
@@ -170,6 +170,33 @@ def test_tiles_are_numbered_down_the_rows_of_a_group(group, extents) -> None:
         for row in range(first, min(first + group, across))
     ]
     assert [tuple(row) for row in found[: across * down].tolist()] == order
+
+
+@kernel("sm_100a", threads=128)
+def places_of_pairs(d: Global[u32], across: u32, down: u32) -> None:
+    row, column = rasterize_pairs(tid.x, across, down, 8)
+    st(d + tid.x * 2, row, column)
+
+
+@pytest.mark.parametrize("extents", [(2, 37), (7, 3), (3, 16), (1, 9)])
+def test_few_rows_of_tiles_are_numbered_along_the_columns_of_a_group(extents) -> None:
+    """Eight GPCs get pairs in turn, so all pairs of a whole group of columns on a GPC have the same column."""
+    across, down = extents
+    found = np.zeros((128, 2), np.uint32)
+    launch(places_of_pairs.trace(), 1, args=[found, across, down], device="b200")
+    order = [
+        (row, column)
+        for first in range(0, down, 8)
+        for row in range(across)
+        for column in range(first, min(first + 8, down))
+    ]
+    assert [tuple(row) for row in found[: across * down].tolist()] == order
+
+
+def test_eight_rows_of_tiles_are_numbered_down_the_rows() -> None:
+    found = np.zeros((128, 2), np.uint32)
+    launch(places_of_pairs.trace(), 1, args=[found, 8, 16], device="b200")
+    assert found.tolist() == [[i % 8, i // 8] for i in range(128)]
 
 
 def test_the_published_order_of_groups_of_eight() -> None:

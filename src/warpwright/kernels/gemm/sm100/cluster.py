@@ -8,6 +8,8 @@ columns is there, so there is no second launch.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue, factor
 from warpwright.kernels.gemm.sm90.kernel import k_blocks, split_batch
 from warpwright.kernels.gemm.sm100.gemm import load_shifts
@@ -23,7 +25,7 @@ from warpwright.kernels.gemm.sm100.pieces import (
 from warpwright.kernels.gemm.sm100.setup import init_alloc_sync_early, operand_ring, wait_dealloc_early
 from warpwright.kernels.gemm.sm100.steps import columns_from, load_operand, multiply_block
 from warpwright.kernels.gemm.sm100.tilings import CLUSTER_WARPS, LANES, TILINGS, WARPS, Tiling
-from warpwright.kernels.tiles import atom, part
+from warpwright.kernels.tiles import PACKED, atom, part
 from warpwright.lang import (
     Expr,
     Global,
@@ -146,6 +148,8 @@ def gemm_cluster(
         own, group, one = warp.id % WARPS, warp.id // WARPS - 1, elect_one()
         scale = factor(alpha, scale_a, scale_b) if epilogue.scaled else None
         shifts = load_shifts(Global(epilogue.bias, bias), config, row, col, columns) if epilogue.bias else None
+        relu = epilogue.activation == "relu" and out in PACKED  # by the rounding to 16 bits
+        before = replace(epilogue, activation="") if relu else epilogue
         first, last = mine.owned(number)
 
         for turn in range(1 if slices == 2 else 2):  # of two CTAs, each owns one half
@@ -185,9 +189,9 @@ def gemm_cluster(
                 with If(one):
                     read.arrive()  # this warp reads no more of tensor memory
             with If(piece < last):
-                results = epilogue.apply(add_words(words, loaded), scale, shifts)
+                results = before.apply(add_words(words, loaded), scale, shifts)
                 block = part(blocks, (turn * groups + group) * WARPS + own, rows, "k")
-                store_block(d[(*at["d"], col + piece * rows, row + own * 32)], block, results, one)
+                store_block(d[(*at["d"], col + piece * rows, row + own * 32)], block, results, one, relu=relu)
         with If(one):
             tma.commit_group()
 

@@ -22,6 +22,7 @@ from warpwright.kernels.gemm.sm100.steps import (
     load_operand,
     multiply_block,
     rasterize,
+    rasterize_pairs,
     store_columns,
     store_fragments,
     store_sums,
@@ -105,11 +106,12 @@ def gemm(
     init_alloc_sync_early(ab, acc, maps=(a, b) if config.direct else (a, b, d), ctas=ctas)
     half: Any = cluster_ctaid.x if ctas > 1 else 0
     both = BOTH if ctas > 1 else None
+    order = rasterize_pairs if ctas > 1 else rasterize
 
     def output_tiles() -> Iterator[tuple[Matrix, Expr, Expr]]:
         """Matrix, first row of A and first row of B of this CTA's tiles: the same in every role."""
         for number in loop(clusterid.x, tiles_m * tiles_n * batches, nclusterid.x):
-            below, col = rasterize(number, tiles_m * batches, tiles_n, config.group)
+            below, col = order(number, tiles_m * batches, tiles_n, config.group)
             at, row = split_batch(below, tiles_m, batched)
             yield at, (row * ctas + half) * tile_m, col * tile_n
 

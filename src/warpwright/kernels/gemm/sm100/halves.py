@@ -21,7 +21,7 @@ from warpwright.kernels.gemm.sm100.steps import (
     columns_from,
     load_operand,
     multiply_block,
-    rasterize,
+    rasterize_pairs,
     store_fragments,
 )
 from warpwright.kernels.gemm.sm100.tilings import LANES, TILINGS, WARPS, Tiling
@@ -103,7 +103,7 @@ def gemm_halves(
         for number in loop(clusterid.x, 2 * (tiles_m * tiles_n * batches) - whole, nclusterid.x):
             is_whole, beyond = number < whole, number - whole
             tile = select(is_whole, number, whole + beyond // 2)
-            below, col = rasterize(tile, tiles_m * batches, tiles_n, config.group)
+            below, col = rasterize_pairs(tile, tiles_m * batches, tiles_n, config.group)
             at, row = split_batch(below, tiles_m, batched)
             left = col * tile_n + select(is_whole, 0, beyond % 2 * half_n)
             yield at, (row * PAIR + rank) * tile_m, left, select(is_whole, cvt(2, u32), 1)

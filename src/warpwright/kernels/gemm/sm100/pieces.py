@@ -96,9 +96,9 @@ class Pieces:
         return [load_words(self.place(other, piece), self.config.piece) for other in others]
 
 
-def store_block(place: tma.Box, block: Tile, words: list[Expr], one: Expr) -> None:
-    """Store a lane's column to ``block``; the thread with ``one`` stores the block by TMA."""
-    store_column(block, words)
+def store_block(place: tma.Box, block: Tile, words: list[Expr], one: Expr, *, relu: bool = False) -> None:
+    """Store a lane's column to ``block`` (`store_column`); the thread with ``one`` stores the block by TMA."""
+    store_column(block, words, relu=relu)
     fence.proxy_async()
     warp.sync()
     with If(one):

@@ -39,6 +39,7 @@ from warpwright.lang import (
     loop,
     mbarrier,
     min,
+    select,
     st,
     tcgen05,
     tid,
@@ -67,6 +68,7 @@ __all__ = [
     "multiply",
     "multiply_block",
     "rasterize",
+    "rasterize_pairs",
     "schedule_clusters",
     "store",
     "store_boxes",
@@ -97,6 +99,18 @@ def rasterize(number: Expr, across: Expr, down: Expr, group: int) -> tuple[Expr,
     first = number // (down * group) * group
     rows, inside = min(across - first, group), number % (down * group)
     return first + inside % rows, inside // rows
+
+
+def rasterize_pairs(number: Expr, across: Expr, down: Expr, group: int) -> tuple[Expr, Expr]:
+    """`rasterize`; with fewer rows than ``group`` the tiles run along the columns of a group, then down it.
+
+    Pairs are placed on the eight GPCs in turn, so with eight rows or columns side by side the pairs of a GPC read the
+    same part of one operand at the same time. Parts that several GPCs read at the same time come more slowly from
+    device memory: with few rows B, the larger operand, must not be read so.
+    """
+    few = across < group
+    left, right = rasterize(number, select(few, down, across), select(few, across, down), group)
+    return select(few, right, left), select(few, left, right)
 
 
 def multiply(acc: tmem.TmemTile, slot: Any, k: Expr, wave: int | None = None) -> None:
@@ -313,7 +327,6 @@ def store_fragments(
     stages, lefts = blocks.shape[0] // LANES, range(0, acc.shape[1], width)
     halves = [(left, half) for left in lefts for half in (0, 1)]
     last = halves[(early or acc.shape[1]) // width * 2 - 1]
-    newer = stages - 1 if len(lefts) % stages == 0 else 0
 
     def column(left: int) -> Any:
         return (first + left) % acc.shape[1] if isinstance(first, Expr) else left
@@ -323,8 +336,11 @@ def store_fragments(
 
     loaded = load(*halves[0])
     for number, (left, half) in enumerate(halves):
-        block = part(blocks, own * stages + number // 2 % stages, WARP_SIZE, "k")
+        box = number // 2
+        block = part(blocks, own * stages + box % stages, WARP_SIZE, "k")
         if half == 0:
+            # stores since the one from this block, which is of the tile before if the box is one of the first
+            newer = stages - 1 if box >= stages else box + (len(lefts) - 1 - box) % stages
             with If(stores):  # TMA has read this block's last contents
                 tma.wait_group(newer, read=True)
             warp.sync()
@@ -385,11 +401,12 @@ def store_columns(
             tma.commit_group()
 
 
-def store_column(block: Tile, words: list[Expr]) -> None:
-    """Store a lane's ``words`` to its column of ``block``, in the block's type."""
+def store_column(block: Tile, words: list[Expr], *, relu: bool = False) -> None:
+    """Store a lane's ``words`` to its column of ``block``, in the block's type; ``relu`` as in `store_rows_to_smem`."""
     elements = words
     if block.dtype in PACKED:
-        elements = [half for pair in pack_neighbours(words, block.dtype) for half in unpack(pair, block.dtype)]
+        pairs = pack_neighbours(words, block.dtype, relu=relu)
+        elements = [half for pair in pairs for half in unpack(pair, block.dtype)]
     corner = block.at(0, warp.lane)
     for i, element in enumerate(elements):
         st(corner + i * block.shape[1], element)
