@@ -265,7 +265,8 @@ def as_strided(view: View, shape: Shape, strides: Shape) -> View:
     """Returns the memory of ``view`` with another shape and other strides in bytes."""
     if isinstance(view, DeviceArray):
         return replace(view, shape=shape, strides=strides)
-    return np.lib.stride_tricks.as_strided(view, shape, strides)
+    bits = view.view(f"u{view.itemsize}")  # NumPy cannot read the name of float8_e5m2 back
+    return np.lib.stride_tricks.as_strided(bits, shape, strides).view(view.dtype)
 
 
 def layouts_of(values: Mapping[str, Any]) -> Layouts:

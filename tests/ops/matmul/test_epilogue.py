@@ -50,6 +50,12 @@ def test_8_bits_in_every_layout(device: str, layout: str, types: tuple[Any, Any]
     expect(d, a, b, 0.125)
 
 
+@pytest.mark.parametrize("device", ["h200", "b200", "rtx5090"])
+def test_a_batch_of_8_bits_of_two_types(device: str) -> None:
+    a, b = normal(3, 40, 144, dtype=E4M3), normal(3, 144, 264, dtype=E5M2)
+    expect(ww.matmul(a, b, device=device), a, b)
+
+
 def test_8_bits_along_k_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call, "_copy_operand", None)
     a, w = normal(24, 32, dtype=E4M3), normal(40, 32, dtype=E4M3)
