@@ -63,14 +63,13 @@ def test_a_step_in_a_graph() -> None:
         packed = attention_varlen(*rows, cu, cu, True)[0].float().square().sum()
         return torch.autograd.grad(loss + packed, [*leaves, sinks])
 
-    expected = step()
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # of all steps: torch warns of leaves whose earlier steps had another one
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        step()
+        expected = step()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=stream):
         found = step()
     for _ in range(3):
         graph.replay()
