@@ -218,10 +218,8 @@ def gradients(
         done = Progress(Global(u32, progress), blocks, slots)
         griddepcontrol.wait()
         done.wait_free(of_keys)
-        turns = None
-        if config.ordered:
-            turns = Turns.of(progress, (of_keys, blocks, block.number), mask, key, config.ascending)
-        else:
+        turns = Turns.of(config, progress, (of_keys, blocks, block.number), mask, key)
+        if turns is None:
             # A converter cleared these sums by the generic proxy, TMA adds to them by the async one.
             fence.proxy_async("global")
         for number in loop(select(extent.exists, group, 0)):

@@ -117,13 +117,18 @@ class Turns:
     seen: Var
 
     @staticmethod
-    def of(progress: Expr, place: tuple[Any, Any, Any], mask: QueryMask, key: Any, ascending: bool) -> Turns:
-        """Returns the turns of a block of keys from ``key`` on; ``place``: its head among those of K of all batches,
-        the blocks of a head, and its number among them. The counters are after the two words of each head of K."""
+    def of(
+        config: BackwardConfig, progress: Expr, place: tuple[Any, Any, Any], mask: QueryMask, key: Any
+    ) -> Turns | None:
+        """Returns the turns of a block of keys from ``key`` on, None without an order; ``place``: its head among those
+        of K of all batches, the blocks of a head, and its number among them. The counters are after the two words of
+        each head of K."""
+        if not config.ordered:
+            return None
         head, blocks, block = place
         counters, keys = Global[Any](u32, progress) + 2 * nctaid.y * nctaid.z, mask.tile[1]
         counter = counters + (head * blocks + block)
-        if ascending:
+        if config.ascending:
             there = key + keys < mask.kv_len
             first, count = mask.tiles(select(there, key + keys, key))
             return Turns(counter, counter + 1, select(there, first, NO_TILE), count, True, var(u32, 0))
