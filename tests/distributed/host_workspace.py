@@ -61,6 +61,12 @@ class HostWorkspace(Workspace):
     def order(self, before: int, after: int, event: int) -> None:
         assert before != after
 
+    def record(self, event: int, stream: int) -> None:
+        """A stream has done its work: streams run at once."""
+
+    def follow(self, event: int, stream: int) -> None:
+        """The work has been done: streams run at once."""
+
     def beside(self, number: int) -> AbstractContextManager[None]:
         return nullcontext()
 
@@ -69,6 +75,11 @@ class HostWorkspace(Workspace):
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
         ctypes.memmove(target, source, nbytes)
+
+    def copy_rows(self, target: tuple[int, int], source: tuple[int, int], nbytes: int, rows: int, stream: int) -> None:
+        assert rows == 1 or min(target[1], source[1]) >= nbytes
+        for row in range(rows):
+            self.copy(target[0] + row * target[1], source[0] + row * source[1], nbytes, stream)
 
     def signal(self, rank: int, flag: int, value: int, stream: int) -> None:
         self.senders[rank, flag] = self.rank

@@ -5,28 +5,30 @@ one call or two of each group: each chunk sees all keys up to its own end, so no
 calls of several groups are on streams of their own: tiles of one call fill the SMs that the last tiles of another leave
 idle, which in turn would cost a tenth of the time (docs/log/2026-11.md).
 
-The backward pass sends keys and values again. A rank has gradients of all keys that its queries see; copy engines send
-them to the ranks of these keys, which add them.
+The backward pass sends keys and values again, while the launches that read none of them run for all calls. A rank has
+gradients of all keys that its queries see; copy engines send them to the ranks of these keys, which add them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
+import torch
 from torch import Tensor
 
 from warpwright.distributed.context_problem import ContextProblem, QueryCall, fixed_order
 from warpwright.distributed.workspace import Workspace
-from warpwright.ops.attention.backward import gradients
+from warpwright.ops.attention.backward import begin_gradients
 from warpwright.ops.attention.forward import attention
 
 __all__ = ["Backward", "Forward", "attend", "differentiate"]
 
-FORK, JOIN = 0, 1  # events
+FORK, JOIN, KEYS = 0, 1, 2  # events: the last of the first group of heads, whose own keys are in their places
 KINDS = 2  # keys and values
 Attend = Callable[..., Tensor]
-Differentiate = Callable[..., tuple[Tensor, ...]]
+Sums = Sequence[Tensor]  # gradients by k and v
+Differentiate = Callable[..., Callable[[], Sums]]
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, out: Tensor, causal: bool, scale: float | None) -> Tensor:
@@ -36,24 +38,27 @@ def attend(q: Tensor, k: Tensor, v: Tensor, out: Tensor, causal: bool, scale: fl
 
 
 def differentiate(
-    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, causal: bool, scale: float | None
-) -> tuple[Tensor, ...]:
-    """Returns the gradients by q, k and v by the kernels of `warpwright.attention`."""
-    return gradients(q, k, v, o, lse, do, causal=causal, scale=scale, deterministic=fixed_order())
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, dq: Tensor, causal: bool, scale: float | None
+) -> Callable[[], Sums]:
+    """Start what the kernels of the gradients of `warpwright.attention` compute without keys; the function returned
+    starts the rest, which writes ``dq``, and returns the gradients by k and v."""
+    given = q, k, v, o, lse, do
+    end = begin_gradients(*given, dq=dq, causal=causal, scale=scale, deterministic=fixed_order())
+    return lambda: end()[1:]
 
 
 class Exchange:
     """Keys and values of all ranks in the memory of a workspace, and with ``returns`` their gradients from all ranks.
 
-    ``gathered`` is (groups, keys and values, batch, sequence, heads of a group, head_dim). ``received`` has the
-    gradients of this rank's rows: (groups, ranks, keys and values, batch, rows, heads of a group, head_dim).
+    ``gathered`` is (groups, keys and values, batch, heads of a group, sequence, head_dim). ``received`` has the
+    gradients of this rank's rows: (groups, ranks, keys and values, batch, heads of a group, rows, head_dim).
     """
 
     def __init__(self, shared: Workspace, problem: ContextProblem, returns: bool) -> None:
-        self.shared, self.problem, self.rank, self.main = shared, problem, shared.rank, 0
-        heads = problem.kv_heads // problem.groups, problem.head_dim
-        whole = problem.groups, KINDS, problem.batch, problem.ranks * problem.rows, *heads
-        parts = problem.groups, problem.ranks, KINDS, problem.batch, problem.rows, *heads
+        self.shared, self.problem, self.rank = shared, problem, shared.rank
+        heads = problem.batch, problem.kv_heads // problem.groups
+        whole = problem.groups, KINDS, *heads, problem.ranks * problem.rows, problem.head_dim
+        parts = problem.groups, problem.ranks, KINDS, *heads, problem.rows, problem.head_dim
         offset = prod(whole) * problem.dtype.itemsize
         shared.reserve(offset * (2 if returns else 1))
         self.gathered = shared.view(0, whole, problem.dtype)
@@ -64,14 +69,15 @@ class Exchange:
         self.peers = [(self.rank - step) % problem.ranks for step in range(1, problem.ranks)]
 
     def start(self, k: Tensor, v: Tensor) -> None:
-        """Start a call on torch's current stream, and send keys and values."""
-        shared, self.main = self.shared, self.shared.stream()
-        shared.start(shared.digest(self.problem), self.flags, self.main)
+        """Start a call on torch's current stream, and send keys and values; other streams of the call follow it."""
+        shared, main = self.shared, self.shared.stream()
+        shared.start(shared.digest(self.problem), self.flags, main)
+        own = [each if _dense_heads(each) else each.contiguous() for each in (k, v)]
+        for other in self._streams():
+            shared.order(main, other, FORK)
         for group in range(self.problem.groups):
-            self._copy_keys(group, k, v)
-            for other in (shared.sends,) if group else self._streams():
-                shared.order(self.main, other, FORK)
-            self._send_keys(group)
+            self._send_keys(group, [self.heads(each, group) for each in own])
+            shared.record(KEYS + group, shared.receives)
 
     def end(self) -> None:
         """Let torch's current stream wait for all streams of the call, which use tensors of the caller."""
@@ -83,11 +89,8 @@ class Exchange:
         reads."""
         calls = self.problem.calls(self.rank)
         for number, call in enumerate(calls, group * len(calls)):
-            keys = [each[:, : call.end].transpose(1, 2) for each in self.gathered[group]]
-            stream = number % len(self.shared.side)
-            if group:
-                self.shared.order(self.main, self.shared.side[stream], FORK)
-            yield stream, call, keys
+            keys = [each[:, :, : call.end] for each in self.gathered[group]]
+            yield number % len(self.shared.side), call, keys
 
     def heads(self, x: Tensor, group: int) -> Tensor:
         """Returns the heads of a group of a tensor (batch, heads, …)."""
@@ -95,6 +98,7 @@ class Exchange:
 
     def wait_keys(self, group: int) -> None:
         """Let torch's current stream wait until the keys and values of a group have come from all ranks."""
+        self.shared.follow(KEYS + group, self.shared.stream())
         for source in self.peers:
             self.shared.wait(self._key_flag(group, source), 1, source, self.shared.stream())
 
@@ -103,63 +107,73 @@ class Exchange:
         for source in self.peers:
             self.shared.wait(self._gradient_flag(group, source), 1, source, self.shared.stream())
 
-    def send_gradients(self, group: int, sums: list[Tensor]) -> None:
-        """Send gradients of keys and values, each (batch, sequence, heads of a group, head_dim) up to the last key
+    def send_gradients(self, group: int, sums: Sums) -> None:
+        """Send gradients of keys and values, each (batch, heads of a group, sequence, head_dim) up to the last key
         that this rank sees, to the ranks of the keys."""
         for peer in self.peers:
             for source, slot in self._gradients_of(group, peer, sums):
-                for batch in range(self.problem.batch):
-                    self._send(source[batch], slot[batch], peer)
+                self._copy(source, slot, peer, self.shared.sends)
             self.shared.signal(peer, self._gradient_flag(group, self.rank), 1, self.shared.sends)
 
-    def keep_gradients(self, group: int, sums: list[Tensor]) -> None:
-        """Copy the gradients of this rank's own keys to its own slot, on torch's current stream."""
+    def keep_gradients(self, group: int, sums: Sums) -> None:
+        """Copy the gradients of this rank's own keys to its own slot."""
         for source, slot in self._gradients_of(group, self.rank, sums):
-            slot.copy_(source)
+            self._copy(source, slot, self.rank, self.shared.receives)
 
     def add_gradients(self, group: int, dk: Tensor, dv: Tensor) -> None:
         """Write the sums of the gradients of all ranks, which have arrived, to the rows of this rank."""
         for rows, number, _ in self.problem.places(self.rank):
             ranks = self.problem.viewers(number)
             for kind, out in enumerate((dk, dv)):
-                sums = self.received[group, ranks, kind, :, rows].sum(0)
-                self.heads(out, group)[:, :, rows].copy_(sums.transpose(1, 2))
+                torch.sum(self.received[group, ranks, kind, :, :, rows], 0, out=self.heads(out, group)[:, :, rows])
 
     def _streams(self) -> tuple[int, ...]:
         return self.shared.sends, self.shared.receives, *self.shared.side
 
-    def _copy_keys(self, group: int, k: Tensor, v: Tensor) -> None:
-        """Copy this rank's keys and values of a group of heads to their places, on torch's current stream."""
-        for kind, own in enumerate((k, v)):
-            for rows, _, span in self.problem.places(self.rank):
-                self.gathered[group, kind, :, span].copy_(self.heads(own, group)[:, :, rows].transpose(1, 2))
-
-    def _send_keys(self, group: int) -> None:
-        """Send the chunks of this rank of a group of heads to all ranks whose queries see them."""
+    def _send_keys(self, group: int, own: list[Tensor]) -> None:
+        """Copy the chunks of this rank of a group of heads to their places, and those of all ranks whose queries see
+        them."""
+        chunks = [
+            (each[:, :, rows], self.gathered[group, kind, :, :, span], number)
+            for kind, each in enumerate(own)
+            for rows, number, span in self.problem.places(self.rank)
+        ]
         for peer in self.peers:
-            for _, number, span in self.problem.places(self.rank):
+            for source, place, number in chunks:
                 if self.problem.sees(peer, number):
-                    for each in self.gathered[group, :, :, span].flatten(0, 1):
-                        self._send(each, each, peer)
+                    self._copy(source, place, peer, self.shared.sends)
             self.shared.signal(peer, self._key_flag(group, self.rank), 1, self.shared.sends)
+        for source, place, _ in chunks:
+            self._copy(source, place, self.rank, self.shared.receives)
 
-    def _gradients_of(self, group: int, owner: int, sums: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    def _gradients_of(self, group: int, owner: int, sums: Sums) -> Iterator[tuple[Tensor, Tensor]]:
         """Yields the gradients of the chunks of ``owner`` that this rank sees, and their slots."""
         for rows, number, span in self.problem.places(owner):
             if self.problem.sees(self.rank, number):
                 for kind, whole in enumerate(sums):
-                    yield whole[:, span], self.received[group, self.rank, kind, :, rows]
+                    yield whole[:, :, span], self.received[group, self.rank, kind, :, :, rows]
 
-    def _send(self, source: Tensor, slot: Tensor, peer: int) -> None:
-        """Send a dense tensor to the place that ``slot`` has on this rank, on another one."""
-        target = self.shared.pointers[peer] + slot.data_ptr() - self.shared.data.data_ptr()
-        self.shared.copy(target, source.data_ptr(), source.numel() * source.itemsize, self.shared.sends)
+    def _copy(self, source: Tensor, slot: Tensor, rank: int, stream: int) -> None:
+        """Copy a tensor (batch, heads, rows, head_dim) to the place on ``rank`` that ``slot`` has on this rank."""
+        offset, nbytes = (
+            self.shared.pointers[rank] - self.shared.data.data_ptr(),
+            source[0, 0].numel() * source.itemsize,
+        )
+        for one, other in zip(source, slot, strict=True):
+            to, of = ((each.data_ptr(), each.stride(0) * each.itemsize) for each in (other, one))
+            self.shared.copy_rows((to[0] + offset, to[1]), of, nbytes, len(one), stream)
 
     def _key_flag(self, group: int, source: int) -> int:
         return group * self.problem.ranks + source
 
     def _gradient_flag(self, group: int, source: int) -> int:
         return self.problem.groups * self.problem.ranks + self._key_flag(group, source)
+
+
+def _dense_heads(x: Tensor) -> bool:
+    """Returns whether the rows of each head lie one after the other, and no two heads share memory."""
+    _, head, row, step = x.stride()
+    return bool(step == 1 and row == x.shape[3] and head >= x.shape[2] * row)
 
 
 class Forward:
@@ -195,31 +209,36 @@ class Backward:
         arguments of the function above."""
         exchange, groups = self.exchange, range(self.problem.groups)
         exchange.start(given[1], given[2])
-        kept = [self._group(differentiate, group, given, dq) for group in groups]
+        begun = [list(self._begin(differentiate, group, given, dq)) for group in groups]
+        kept = [self._end(group, calls) for group, calls in enumerate(begun)]
         with exchange.shared.receiving():
             for group in groups:
                 exchange.wait_gradients(group)
                 exchange.add_gradients(group, dk, dv)
         exchange.end()
-        del kept  # no stream uses these tensors any more
+        del begun, kept  # no stream uses these tensors any more
 
-    def _group(
+    def _begin(
         self, differentiate: Differentiate, group: int, given: tuple[Tensor, ...], dq: Tensor
-    ) -> list[list[Tensor]]:
-        """Compute and send the gradients of a group of heads; returns the tensors that streams and copies still use."""
+    ) -> Iterator[tuple[int, Callable[[], Sums]]]:
+        """Start what the calls of a group of heads compute without keys; yields their streams and their ends."""
         exchange, problem = self.exchange, self.problem
         q, _, _, *others = given
-        queries, *results = (exchange.heads(each, group) for each in (q, *others))
-        streams, found = list[int](), list[list[Tensor]]()
+        queries, *results = (exchange.heads(each, group) for each in (q, *others, dq))
         for stream, (rows, _), keys in exchange.calls(group):
+            own = [each[:, :, rows] for each in results]
             with exchange.shared.beside(stream):
-                exchange.wait_keys(group)
-                own = [each[:, :, rows] for each in results]
-                of_q, *sums = differentiate(queries[:, :, rows], *keys, *own, problem.causal, problem.scale)
-                exchange.heads(dq, group)[:, :, rows].copy_(of_q)
-                found.append([each.transpose(1, 2).contiguous() for each in sums])
-            streams.append(stream)
-        self._join(group, streams, found)
+                end = differentiate(queries[:, :, rows], *keys, *own, problem.causal, problem.scale)
+            yield stream, end
+
+    def _end(self, group: int, calls: list[tuple[int, Callable[[], Sums]]]) -> list[list[Tensor]]:
+        """Compute and send the gradients of a group of heads; returns the tensors that streams and copies still use."""
+        found = list[list[Tensor]]()
+        for stream, end in calls:
+            with self.exchange.shared.beside(stream):
+                self.exchange.wait_keys(group)
+                found.append([each.contiguous() for each in end()])
+        self._join(group, [stream for stream, _ in calls], found)
         return found
 
     def _join(self, group: int, streams: list[int], found: list[list[Tensor]]) -> None:
@@ -231,8 +250,8 @@ class Backward:
         with shared.beside(streams[-1]):
             for part in parts:
                 for total, each in zip(whole, part, strict=True):
-                    total[:, : each.shape[1]].add_(each)
-            exchange.keep_gradients(group, whole)
+                    total[:, :, : each.shape[2]].add_(each)
         shared.order(last, shared.sends, JOIN)
         shared.order(last, shared.receives, JOIN)
+        exchange.keep_gradients(group, whole)
         exchange.send_gradients(group, whole)

@@ -5,12 +5,13 @@ The last query is at the position of the last key.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-__all__ = ["attend", "attend_packed", "differentiate", "differentiate_packed"]
+__all__ = ["attend", "attend_packed", "begin_gradients", "differentiate", "differentiate_packed"]
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, out: Tensor, causal: bool, scale: float | None) -> Tensor:
@@ -32,6 +33,19 @@ def differentiate(
     of_k, of_v = of_scores.mT @ q.to(weights.dtype), weights.mT @ do
     of_q = of_scores @ _for_queries(k, q)
     return of_q.to(q.dtype), *(each.unflatten(1, (k.shape[1], -1)).sum(2).to(k.dtype) for each in (of_k, of_v))
+
+
+def begin_gradients(
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, dq: Tensor, causal: bool, scale: float | None
+) -> Callable[[], tuple[Tensor, ...]]:
+    """Returns a function that writes ``dq`` and returns the gradients by k and v, those of `differentiate`."""
+
+    def end() -> tuple[Tensor, ...]:
+        of_q, *sums = differentiate(q, k, v, o, lse, do, causal, scale)
+        dq.copy_(of_q)
+        return tuple(sums)
+
+    return end
 
 
 def attend_packed(

@@ -139,7 +139,7 @@ def _gathered(
 def _on_host(cu_seqlens: Tensor | None, problem: ContextProblem, rank: int) -> tuple[Any, Any]:
     """Returns the functions of calls in plain torch."""
     if cu_seqlens is None:
-        return context_math.attend, context_math.differentiate
+        return context_math.attend, context_math.begin_gradients
     found = Packed(cu_seqlens, problem, rank, (context_math.attend_packed, context_math.differentiate_packed))
     return found.attend, found.differentiate
 
@@ -164,10 +164,9 @@ def _backward_on_host(
     _, differentiate = _on_host(cu_seqlens, problem, rank)
     dq, sums = torch.empty_like(q), [torch.zeros_like(each) for each in whole]
     for rows, end in problem.calls(rank):
-        queries, *own = (each[:, :, rows] for each in (q, o, lse, do))
+        queries, *own = (each[:, :, rows] for each in (q, o, lse, do, dq))
         keys = [each[:, :, :end] for each in whole]
-        of_q, *parts = differentiate(queries, *keys, *own, problem.causal, problem.scale)
-        dq[:, :, rows] = of_q
+        parts = differentiate(queries, *keys, *own, problem.causal, problem.scale)()
         for total, part in zip(sums, parts, strict=True):
             total[:, :, :end] += part
     dk, dv = (_reduce_scatter(each, problem, group) for each in sums)

@@ -66,15 +66,20 @@ class Packed:
         return run(*rows, causal, scale).unsqueeze(0)
 
     def differentiate(
-        self, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, causal: bool, scale: float | None
-    ) -> tuple[Tensor, ...]:
-        """Returns the gradients by q, k and v, the last two in the order of chunks."""
-        order, cu_k = self.keys[k.shape[2]]
-        keys, values = (_rows_first(each).index_select(0, order) for each in (k, v))
-        rows = _rows_first(q), keys, values, _rows_first(o), lse[0].contiguous(), _rows_first(do)
-        of_q, *sums = self.kernels[1](*rows, self.starts, cu_k, causal, scale)
-        back = order.argsort()
-        return _heads_first(of_q), *(_heads_first(each.index_select(0, back)) for each in sums)
+        self, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, dq: Tensor, causal: bool,
+        scale: float | None,
+    ) -> Callable[[], list[Tensor]]:  # fmt: skip
+        """Returns a function that writes ``dq`` and returns the gradients by k and v, in the order of chunks."""
+
+        def end() -> list[Tensor]:
+            order, cu_k = self.keys[k.shape[2]]
+            keys, values = (_rows_first(each).index_select(0, order) for each in (k, v))
+            rows = _rows_first(q), keys, values, _rows_first(o), lse[0].contiguous(), _rows_first(do)
+            of_q, *sums = self.kernels[1](*rows, self.starts, cu_k, causal, scale)
+            dq.copy_(_heads_first(of_q))
+            return [_heads_first(each.index_select(0, order.argsort())) for each in sums]
+
+        return end
 
 
 def _rows_first(x: Tensor) -> Tensor:

@@ -34,6 +34,7 @@ FLAG_BYTES = 4
 WORD, COPY = 16, 64  # bytes: between two words of the host, up to the copy of the flags
 MOST_NS = 1 << 62
 LEAST_BYTES = 64 << 20
+MAX_PITCH = 2**31 - 1  # bytes between two rows of a copy, of all GPUs so far (CU_DEVICE_ATTRIBUTE_MAX_PITCH)
 BESIDE = 4  # streams for kernels of a call that run at once
 ORDER, START, READY = -1, -2, -3  # events: between calls of two streams, at the start of a call, after its barrier
 
@@ -138,11 +139,11 @@ class Workspace:
             self.order(stream, self.sends, START)
         self._barrier(digest, flags, self.sends if beside else stream)()
         if beside:
-            call(self.bindings.cuEventRecord(self.event(READY), self.sends))
+            self.record(READY, self.sends)
 
     def ready(self, stream: int) -> None:
         """Let ``stream`` wait for the barrier of a call that was started beside it: flags before that are old."""
-        call(self.bindings.cuStreamWaitEvent(stream, self.event(READY), 0))
+        self.follow(READY, stream)
 
     def _bind_barrier(self, digest: int, flags: int, stream: int) -> cuda.Launch:
         values = {
@@ -180,12 +181,34 @@ class Workspace:
 
     def order(self, before: int, after: int, event: int) -> None:
         """Let the stream ``after`` wait for the work of the stream ``before`` so far."""
-        call(self.bindings.cuEventRecord(self.event(event), before))
-        call(self.bindings.cuStreamWaitEvent(after, self.event(event), 0))
+        self.record(event, before)
+        self.follow(event, after)
+
+    def record(self, event: int, stream: int) -> None:
+        """Let ``event`` stand for the work of a stream so far."""
+        call(self.bindings.cuEventRecord(self.event(event), stream))
+
+    def follow(self, event: int, stream: int) -> None:
+        """Let a stream wait for the work that ``event`` stands for."""
+        call(self.bindings.cuStreamWaitEvent(stream, self.event(event), 0))
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
         """Start a copy by a copy engine."""
         call(self.bindings.cuMemcpyAsync(target, source, nbytes, stream))
+
+    def copy_rows(self, target: tuple[int, int], source: tuple[int, int], nbytes: int, rows: int, stream: int) -> None:
+        """Start copies of ``rows`` rows of ``nbytes`` by a copy engine; ``target`` and ``source`` are addresses and
+        distances of rows."""
+        (to, to_pitch), (of, of_pitch) = target, source
+        if rows == 1 or max(to_pitch, of_pitch) > MAX_PITCH:
+            for row in range(rows):
+                self.copy(to + row * to_pitch, of + row * of_pitch, nbytes, stream)
+            return
+        copies = self.bindings.CUDA_MEMCPY2D()
+        copies.srcMemoryType = copies.dstMemoryType = self.bindings.CUmemorytype.CU_MEMORYTYPE_UNIFIED
+        copies.srcDevice, copies.srcPitch, copies.dstDevice, copies.dstPitch = of, of_pitch, to, to_pitch
+        copies.WidthInBytes, copies.Height = nbytes, rows
+        call(self.bindings.cuMemcpy2DAsync(copies, stream))
 
     def signal(self, rank: int, flag: int, value: int, stream: int) -> None:
         """Store ``value`` to a flag of ``rank`` after the copies of ``stream`` so far."""

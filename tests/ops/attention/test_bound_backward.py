@@ -21,7 +21,7 @@ from warpwright.kernels.attention import Problem, reference
 from warpwright.ops import binding
 from warpwright.ops.attention import arrays as attention_arrays
 from warpwright.ops.attention import backward
-from warpwright.ops.attention.backward import gradients
+from warpwright.ops.attention.backward import begin_gradients, gradients
 from warpwright.ops.memo import MEMO
 
 PROBLEM = Problem(2, 4, 2, 20, 70, 64, causal=True)
@@ -118,3 +118,29 @@ def test_other_calls_go_the_long_way(launches, monkeypatch) -> None:
     ):
         gradients(*others, causal=True, **options)
     assert len(long_way) == 4
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_call_in_two_parts(launches, monkeypatch, turned) -> None:
+    """The gradient by q is in the array given, rows of other heads beside it; repeated calls skip the long way."""
+    for seed in range(3):
+        q, k, v, o, lse, do = given(seed, turned)
+        batch, heads, rows, columns = q.shape
+        whole = on_gpu(np.full((batch, 2 * heads, rows, columns), np.nan, q.dtype))
+        dq = whole[:, heads:]
+        found = begin_gradients(q, k, v, o, lse, do, dq=dq, causal=True, scale=None, deterministic=False)()
+        assert found[0] is dq and np.isnan(whole[:, :heads].astype(np.float32)).all()
+        verify(PROBLEM, random(PROBLEM, seed), found)
+        monkeypatch.setattr(backward, "views_of", None)
+    assert launches == [(5, 0), (5, 1), (5, 1)]
+
+
+def test_a_gradient_that_no_tensor_map_covers_is_copied(launches) -> None:
+    arrays = given()
+    dq = on_gpu(np.full((*arrays[0].shape[:3], 2 * 64), np.nan, arrays[0].dtype))[..., ::2]
+    for _ in range(2):
+        found = begin_gradients(*arrays, dq=dq, causal=True, scale=None, deterministic=False)()
+        assert found[0] is dq
+        verify(PROBLEM, random(PROBLEM, 0), found)
+        dq[...] = np.nan
+    assert launches == [(5, 0), (5, 0)]

@@ -28,7 +28,16 @@ from warpwright.ops.attention.bound_call import bind_gradients
 from warpwright.ops.memo import MEMO
 from warpwright.targets import kernels_of
 
-__all__ = ["GREATEST_HEADS", "ORDERED_HEADS", "OWN", "choose", "describe", "gradients", "launch_of"]
+__all__ = [
+    "GREATEST_HEADS",
+    "ORDERED_HEADS",
+    "OWN",
+    "begin_gradients",
+    "choose",
+    "describe",
+    "gradients",
+    "launch_of",
+]
 
 HALVES, STATS = ("q", "k", "v", "o", "do"), ("lse", "dlse")
 RESULTS = ("dq", "dk", "dv")
@@ -118,6 +127,35 @@ def gradients(
     return results
 
 
+def begin_gradients(
+    q: Array,
+    k: Array,
+    v: Array,
+    o: Array,
+    lse: Array,
+    do: Array,
+    *,
+    dq: Array,
+    causal: bool,
+    scale: float | None,
+    deterministic: bool,
+) -> Callable[[], tuple[Array, ...]]:
+    """Start the launch of `gradients` that reads neither k nor v, and return a function that starts the others.
+
+    The function returned, called on the same stream, returns the gradients; that by q is in ``dq``, of the shape and
+    dtype of q, which overlaps no input. The first call with arrays of these shapes starts all its launches there.
+    """
+    scale, window = arrays.plain_options(scale, None)
+    given, options = (q, k, v, o, do, lse, dq), ("begin_gradients", causal, scale, deterministic)
+    bound: Any = MEMO.get(given, options)
+    end: Callable[[], tuple[Array, ...]] | None = None if bound is None else bound.begin(given)
+    if end is not None:
+        return end
+    keywords: dict[str, Any] = {"causal": causal, "scale": scale, "window": window, "deterministic": deterministic}
+    call = describe(q, k, v, o, lse, do, dlse=None, layout="bhsd", device=None, dq=dq, **keywords)
+    return functools.partial(call.run, given, options)
+
+
 def describe(
     q: Array,
     k: Array,
@@ -133,9 +171,11 @@ def describe(
     layout: str,
     device: Device | str | None,
     deterministic: bool = False,
+    dq: Array | None = None,
     **functions: Any,
 ) -> binding.Call:
-    """Returns the call of `gradients` with these arguments, which has started nothing yet."""
+    """Returns the call of `gradients` with these arguments, which has started nothing yet. ``dq`` is as in
+    `begin_gradients`."""
     given = dict(zip((*HALVES, *STATS), (q, k, v, o, do, lse, dlse), strict=True))
     library, memory = views_of("attention", given, ("dlse",))
     views = arrays.inputs_of(library, memory, HALVES, layout)
@@ -151,7 +191,9 @@ def describe(
         shapes = [(tuple(memory[name].shape), memory[name].dtype) for name in "qkv"]
         return binding.Call(target, library, tuple(library.zeros(*each, q) for each in (*shapes, *sinks)))
     problem = Problem(batch, count, kv_heads, q_len, kv_len, head_dim, views["q"].dtype, causal, window, scale)
-    results = [arrays.new_result(library, given[name], memory[name], layout) for name in "qkv"]
+    made = [name for name in "qkv" if dq is None or name != "q"]
+    results = [] if dq is None else [dq]
+    results += [arrays.new_result(library, given[name], memory[name], layout) for name in made]
     results += [library.empty(*each, q) for each in sinks]
     call = binding.Call(target, library, tuple(results))
     mods = NO_MODS if changes is None else changes.mods
@@ -159,8 +201,8 @@ def describe(
     chosen = choose(problem, target.spec.arch, config, mods)
     in_place = _prepare(call, chosen, library, given, layout, {} if changes is None else changes.arrays)
     if in_place and isinstance(views["q"], DeviceArray):
-        in_memory = [arrays.result_shape(memory[name], layout) for name in "qkv"]
-        call.entry = functools.partial(bind_gradients, call, library, q, in_memory, dlse is not None)
+        in_memory = [arrays.result_shape(memory[name], layout) for name in made]
+        call.entry = functools.partial(bind_gradients, call, library, q, in_memory, dlse is not None, dq is not None)
     return call
 
 
@@ -243,6 +285,11 @@ def _prepare(
         copy[...] = used[name]
         views[name] = library.view(copy)
     results = dict(zip((*RESULTS, "dsinks"), map(library.view, call.result), strict=False))
+    staged = binding.unmappable(arrays.inputs_of(library, results, RESULTS, layout), RESULTS)  # a given dq at most
+    for name in staged:
+        copy, whole = library.empty(tuple(results[name].shape), results[name].dtype, like), call.result[0]
+        call.finish.append(functools.partial(whole.__setitem__, ..., copy))
+        results[name] = library.view(copy)
     scratch = {
         name: library.empty(shape, arrays.WORD if name == "lists" else arrays.FLOAT32, like)
         for name, shape in chosen.scratch.items()
@@ -257,7 +304,7 @@ def _prepare(
     }
     call.stream = library.stream(like)() if isinstance(values["q"], DeviceArray) else 0
     call.steps = [(chosen, values)]
-    return not copied
+    return not copied and not staged
 
 
 def _dense(view: View) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -9,6 +10,7 @@ from math import prod
 from typing import Any
 
 from warpwright.arrays.libraries import Library
+from warpwright.cuda import Launch
 from warpwright.ops import binding
 from warpwright.ops.attention.arrays import FLOAT32
 from warpwright.ops.binding import MAP_BYTES, TOGETHER, Bound, Call, launches_at, layouts_of
@@ -97,9 +99,10 @@ class BoundGradients:
     """Gradients of attention, plain or packed, whose arrays are all used in place.
 
     The arrays are q, k, v, o, do, lse, those that this attention alone has (first rows, or captured arrays and sinks),
-    and last dlse if ``with_dlse``. ``makers`` make the gradients, whose axes ``swaps`` are then exchanged;
-    ``allocator`` allocates and frees the memory between the launches, where each array begins at one of ``offsets``.
-    ``bound`` takes the addresses of q, k, v, o, do, the gradients, lse, dlse, that memory and the other arrays.
+    dlse if ``with_dlse``, and last dq if ``with_dq``. ``makers`` make the other gradients, whose axes ``swaps`` are
+    then exchanged; ``allocator`` allocates and frees the memory between the launches, where each array begins at one of
+    ``offsets``. ``bound`` takes the addresses of q, k, v, o, do, the gradients, lse, dlse, that memory and the other
+    arrays.
     """
 
     pointer: Callable[[Array], int]
@@ -107,38 +110,74 @@ class BoundGradients:
     makers: tuple[Callable[[], Array], ...]
     swaps: tuple[Axes, ...]
     with_dlse: bool
+    with_dq: bool
     allocator: tuple[Callable[[int], int], Callable[[int], Any]]
     offsets: tuple[int, ...]
     bound: Bound
 
     def __call__(self, arrays: Sequence[Array]) -> tuple[Array, ...] | None:
         """Start the launches and return the gradients; None if an address is misaligned."""
-        pointer, stream = self.pointer, self.stream()
-        inputs = [pointer(array) for array in arrays]
-        if any(address % MAP_BYTES for address in inputs[:MAPPED]):
-            return None
-        dlse = inputs.pop() if self.with_dlse else 0
-        results, (allocate, free) = [make() for make in self.makers], self.allocator
+        stream, (allocate, free) = self.stream(), self.allocator
         base = allocate(stream)
         try:
-            memory = [base + offset for offset in self.offsets]
-            rows, more = (inputs[MAPPED], dlse), inputs[MAPPED + 1 :]
-            values = (*inputs[:MAPPED], *map(pointer, results), *rows, *memory, *more)
+            found = self._launches(arrays, stream, base)
+            if found is None:
+                return None
+            launches, results = found
             with TOGETHER:
-                for launch in launches_at(self.bound, values, stream):
+                for launch in launches:
                     launch()
         finally:
             free(base)  # later launches of the stream may reuse the memory
-        return tuple([x if axes is None else x.swapaxes(*axes) for x, axes in zip(results, self.swaps, strict=True)])
+        return results
+
+    def begin(self, arrays: Sequence[Array]) -> Callable[[], tuple[Array, ...]] | None:
+        """Start the first launch, which reads neither k nor v; the function returned starts the others on the same
+        stream and returns the gradients. None if an address is misaligned."""
+        stream, (allocate, free) = self.stream(), self.allocator
+        base = allocate(stream)
+        found = self._launches(arrays, stream, base)
+        if found is None:
+            free(base)
+            return None
+        (first, *others), results = found
+
+        def end() -> tuple[Array, ...]:
+            for launch in others:
+                launch()
+            return results
+
+        weakref.finalize(end, free, base).atexit = False  # later launches of the stream may reuse the memory
+        first()
+        return end
+
+    def _launches(
+        self, arrays: Sequence[Array], stream: int, base: int
+    ) -> tuple[tuple[Launch, ...], tuple[Array, ...]] | None:
+        """Returns the launches with memory at ``base`` between them, and the gradients."""
+        pointer, inputs = self.pointer, [self.pointer(array) for array in arrays]
+        dq = [inputs.pop()] if self.with_dq else []
+        if any(address % MAP_BYTES for address in (*inputs[:MAPPED], *dq)):
+            return None
+        dlse, made = inputs.pop() if self.with_dlse else 0, [make() for make in self.makers]
+        memory, rows, more = [base + offset for offset in self.offsets], inputs[MAPPED], inputs[MAPPED + 1 :]
+        values = (*inputs[:MAPPED], *dq, *map(pointer, made), rows, dlse, *memory, *more)
+        results = [x if axes is None else x.swapaxes(*axes) for x, axes in zip(made, self.swaps, strict=True)]
+        return launches_at(self.bound, values, stream), (*(arrays[-1:] if dq else ()), *results)
 
 
 def bind_gradients(
-    call: Call, library: Library, like: Array, results: Sequence[tuple[Shape, Axes]], with_dlse: bool
+    call: Call,
+    library: Library,
+    like: Array,
+    results: Sequence[tuple[Shape, Axes]],
+    with_dlse: bool,
+    with_dq: bool = False,
 ) -> BoundGradients:
     """Returns the call of gradients bound to the GPU; one block of memory holds all arrays between the launches.
 
-    The step of ``call`` has its values in the order of `BoundGradients`. ``results`` are the shapes of dq, dk and dv in
-    memory, and the axes to exchange then; a gradient of sinks has that of its array.
+    The step of ``call`` has its values in the order of `BoundGradients`. ``results`` are the shapes in memory of dq,
+    dk and dv, without dq if ``with_dq``, and the axes to exchange then; a gradient of sinks has that of its array.
     """
     ((chosen, values),) = call.steps
     sizes = (-(-FLOAT32.itemsize * prod(shape) // ALIGNED) * ALIGNED for shape in chosen.scratch.values())
@@ -151,6 +190,7 @@ def bind_gradients(
         makers=(*makers, *sinks),
         swaps=(*(swap for _, swap in results), *(None for _ in sinks)),
         with_dlse=with_dlse,
+        with_dq=with_dq,
         allocator=library.allocator(ends[-1], like),
         offsets=tuple(ends[:-1]),
         bound=binding.bind(chosen, layouts_of(values), call.device),
