@@ -255,7 +255,8 @@ def test_heads_of_a_section_fit_into_l2() -> None:
         (Problem(1, 8, 8, 16384, 16384, 128, causal=True), "128: 192x80"),
         (Problem(1, 8, 8, 4096, 4096, 136), "192: 128x80"),
         (Problem(1, 8, 8, 512, 512, 256), "256: 128x48"),
-        (Problem(1, 8, 8, 1024, 1024, 256), "256: 128x64"),
+        (Problem(1, 8, 8, 1024, 1024, 256), "256: 128x80"),
+        (Problem(1, 8, 8, 1024, 1024, 256, causal=True), "256: 128x64"),
     ],
 )
 def test_the_configuration_follows_from_the_problem(problem: Problem, name: str) -> None:

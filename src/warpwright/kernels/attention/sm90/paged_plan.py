@@ -11,8 +11,9 @@ from warpwright.kernels.attention.sm90.plan import CONFIGS, Config, Plan, choose
 
 __all__ = ["PAGE_STEP", "PagedDecodePlan", "plan_few", "plan_packed"]
 
-# Three consumer warpgroups leave the load warp no registers for the numbers of a block's pages.
-TWO_CONSUMERS = {"64: 192x128": "64: 128x128", "128: 192x80": "128: 128x128"}
+# Three consumer warpgroups leave the load warp no registers for the numbers of a block's pages, and a block of 80 keys
+# takes boxes of 16 rows, one of 64 keys whole pages of 64.
+IN_PAGES = {"64: 192x128": "64: 128x128", "128: 192x80": "128: 128x128", "256: 128x80": "256: 128x64"}
 PAGE_STEP = 16  # rows of a page are a multiple: a box of a page and of every key block has as many
 
 
@@ -67,6 +68,6 @@ def plan_packed(problem: Problem, total_q: int, most: int, *, sms: int, config: 
     the numbers of pages as for `PagedDecodePlan`; then ``scalars``.
     """
     name = choose(problem)
-    found = config or CONFIGS[TWO_CONSUMERS.get(name, name)]
+    found = config or CONFIGS[IN_PAGES.get(name, name)]
     bounds, grid, scalars = launch_of_packed(problem, total_q, most, sms, found.tile[0])
     return Plan(found, bounds, True, grid, scalars)

@@ -84,6 +84,7 @@ CONFIGS = {
     "128: 128x128": Config(128, (128, 128)),
     "192: 128x80": Config(192, (128, 80)),
     "256: 128x64": Config(256, (128, 64), q_stages=1, together=False),
+    "256: 128x80": Config(256, (128, 80), q_stages=1, together=False),
     "256: 128x48": Config(256, (128, 48), together=False),
 }
 NARROW_VALUES = Config(192, (128, 96), value_dim=128)  # where V and O have other columns than Q and K
@@ -102,7 +103,7 @@ def choose(problem: Problem) -> str:
         96: "96: 128x128",
         128: "128: 192x80" if wide else "128: 128x128",
         192: "192: 128x80",
-        256: "256: 128x48" if keys <= SHORT else "256: 128x64",
+        256: "256: 128x48" if keys <= SHORT else "256: 128x64" if bounded else "256: 128x80",
     }
     return names[width]
 
