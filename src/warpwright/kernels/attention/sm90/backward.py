@@ -34,7 +34,7 @@ from warpwright.kernels.attention.sm90.backward_steps import (
 from warpwright.kernels.attention.sm90.backward_turns import Turns, block_of, tiles_of
 from warpwright.kernels.attention.sm90.backward_wide import gradients_wide
 from warpwright.kernels.attention.sm90.plan import WARPGROUP
-from warpwright.kernels.attention.sm90.steps import LOG2E, init_barriers
+from warpwright.kernels.attention.sm90.steps import LOG2E, init_barriers, panel
 from warpwright.kernels.tiles import WARPS
 from warpwright.lang import (
     Expr,
@@ -97,7 +97,7 @@ def prepare(
     """
     griddepcontrol.launch_dependents()
     queries, head_dim = config.tile[0], config.head_dim
-    tiles = [smem.tile(dtype, (queries, head_dim), swizzle=128) for _ in range(2)]
+    tiles = [smem.tile(dtype, (queries, head_dim), swizzle=panel(head_dim) * dtype.nbytes) for _ in range(2)]
     full, one = mbarrier(1, name="rows_full"), (warp.id == 0) & elect_one()
     (sum_heads, progress, counters), packed = (more[:3], more[3:]) if ahead else ((None,) * 3, more)
     tile = TileOfQueries.of_grid(q_len, queries, packed)
@@ -197,7 +197,7 @@ def gradients(
     def load() -> None:
         to_q, to_do, at = memory.q.producer(), memory.do.producer(), order.begin()
         memory.kv.arrive_expect_tx(memory.k.nbytes + memory.v.nbytes)
-        load_panels(memory.k, k, extent.keys_at(block.head, key), memory.kv)
+        load_panels(memory.k, k, extent.keys_at(block.head, key), memory.kv, config.dq_columns)
         load_panels(memory.v, v, extent.keys_at(block.head, key), memory.kv)
         griddepcontrol.wait()
         for number in loop(group):
@@ -281,7 +281,7 @@ def gradients(
         of_warp = consumer.number, consumer.one
         store_and_commit(memory.v, consumer.dv, dv, extent.keys_at(block.head, key), None, *of_warp)
         bar.sync(*CONSUMER_BARRIER)
-        store_and_commit(memory.k, consumer.dk, dk, extent.keys_at(block.head, key), scale, *of_warp)
+        store_and_commit(memory.dk, consumer.dk, dk, extent.keys_at(block.head, key), scale, *of_warp)
         with If(consumer.one):
             tma.wait_group(0, read=True)
 

@@ -9,12 +9,14 @@ heads. A CTA waits for CTAs of earlier heads only, and the GPU starts CTAs in th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 from warpwright.kernels.attention.sm90.backward_extent import TileOfQueries
 from warpwright.kernels.attention.sm90.backward_plan import CONFIGS, ROW, BackwardConfig
-from warpwright.kernels.attention.sm90.backward_steps import FOUR, pack_pairs, store_transposed
-from warpwright.kernels.attention.sm90.plan import STRIP, WARPGROUP
+from warpwright.kernels.attention.sm90.backward_steps import FOUR, LANES, pack_pairs, store_transposed
+from warpwright.kernels.attention.sm90.plan import STRIP
+from warpwright.kernels.attention.sm90.steps import panel, store_panels
 from warpwright.kernels.tiles import WARP_ROWS, WARPS, part
 from warpwright.lang import (
     Break,
@@ -91,12 +93,15 @@ class Converter:
     """A warp that converts the part of one consumer of tiles of dQ, through a box of sums and a tile of ``dtype``."""
 
     def __init__(self, config: BackwardConfig, sums: Global[f32], dtype: type[Scalar], factor: Any) -> None:
-        box = smem.tile(f32, (config.sum_rows // (len(CONVERTERS) * BOXES), ROW))
+        group = config.dq_warps * LANES * FOUR  # floats of 8 queries of a consumer's part
+        self.groups = config.tile[0] * config.head_dim // (len(CONVERTERS) * BOXES * group)
+        box = smem.tile(f32, (self.groups, group))
         self.staged = Ring(len(CONVERTERS), empty=0, name="staged", sums=box)
-        # A consumer has half of the queries, or half of the columns.
-        self.by_rows = config.head_dim == STRIP
+        # A warp has half of the queries, or half of the columns: the part of a consumer, but for 96 columns.
+        self.by_rows, self.across = config.head_dim < 2 * STRIP, config.dq_columns < STRIP
         self.rows = config.tile[0] // len(CONVERTERS) if self.by_rows else config.tile[0]
-        self.out = smem.tile(dtype, (len(CONVERTERS) * self.rows, STRIP), swizzle=128)
+        columns = config.head_dim if self.by_rows else STRIP
+        self.out = smem.tile(dtype, (len(CONVERTERS) * self.rows, columns), swizzle=panel(columns) * dtype.nbytes)
         self.config, self.sums, self.factor = config, sums, factor
 
     def begin(self) -> None:
@@ -105,41 +110,48 @@ class Converter:
 
     def round(self, place: Any) -> None:
         """Round this warp's part of tile ``place`` of the sums, and set it to 0."""
-        rows = self.staged.members["sums"].shape[0]
         for box in loop(BOXES, unroll=False):  # an even number, so that the phase is that of the box
             slot = Slot(self.staged, self.own, box)
-            self._load_and_clear(slot, place * self.config.sum_rows + (self.own * BOXES + box) * rows)
-            for number in loop(WARPS, unroll=False):
-                for start in range(0, rows * ROW // WARPGROUP, FOUR):
-                    # Two rows of sums are 8 queries.
-                    self._round(slot.sums, number, start, box * (rows * FOUR) + 2 * start)
+            # Of 96 columns a box is half of a consumer's part.
+            self._load_and_clear(slot, place, box * BOXES + self.own if self.across else self.own * BOXES + box)
+            top, left = (0, box * self.config.dq_columns) if self.across else (box * (self.groups * 8), 0)
+            for number in loop(self.config.dq_warps, unroll=False):
+                for start in range(self.groups):
+                    self._round(slot.sums, number, start, top + 8 * start, left)
             # TMA overwrites the box, reads `out`, and adds to the zeros.
             fence.proxy_async("")
             warp.sync()
 
-    def _load_and_clear(self, slot: Slot, row: Any) -> None:
-        """Load a box of the sums from ``row`` on, and set them to 0."""
-        corner = self.sums + row.to(u64) * ROW
+    def _load_and_clear(self, slot: Slot, place: Any, number: Any) -> None:
+        """Load box ``number`` of tile ``place`` of the sums, and set it to 0."""
+        floats = slot.nbytes // f32.nbytes
+        step = gcd(floats, ROW)
+        row = place * (len(CONVERTERS) * BOXES * floats // step) + number * (floats // step)
+        corner = self.sums + row.to(u64) * step
         with If(self.one):
             slot.full.arrive_expect_tx(slot.nbytes)
             tma.copy(slot.sums.address, corner.address, slot.nbytes, slot.full)
         slot.full.wait()
-        for start in range(0, slot.nbytes // f32.nbytes, 32 * FOUR):
+        for start in range(0, floats, LANES * FOUR):
             st(corner + (warp.lane * FOUR + start), 0.0, 0.0, 0.0, 0.0)
 
-    def _round(self, sums: Tile, number: Any, start: int, top: Any) -> None:
-        """Store 8 queries of ``sums``, of the fragment of warp ``number``, to ``out`` from row ``top`` on."""
-        corner = sums.at(0, (number * 32 + warp.lane) * FOUR) + start * WARPGROUP
+    def _round(self, sums: Tile, number: Any, group: int, top: Any, left: Any) -> None:
+        """Store a group of 8 queries of ``sums``, of the fragment of warp ``number``, to ``out`` from row ``top`` and
+        column ``left`` on."""
+        corner = sums.at(0, (number * LANES + warp.lane) * FOUR) + group * sums.shape[1]
         values = [value * self.factor for value in ld(corner, vec=FOUR)]
         words = pack_pairs(values, self.out.dtype)
-        store_transposed(part(self.out, self.own, self.rows, "k"), words, top, number * WARP_ROWS)
+        store_transposed(part(self.out, self.own, self.rows, "k"), words, top, number * WARP_ROWS + left)
 
     def store(self, dq: tma.Map[Scalar], place: tuple[Any, ...]) -> None:
         """Store the tile ``out`` to this warp's part of the tile of dQ that begins at ``place``."""
         *before, row = place
-        top, left = (self.own * self.rows, 0) if self.by_rows else (0, self.own * STRIP)
+        out = part(self.out, self.own, self.rows, "k")
         with If(self.one):
-            tma.store(dq[(*before, row + top, left)], part(self.out, self.own, self.rows, "k"))
+            if self.by_rows:
+                store_panels(out, dq, *before, row + self.own * self.rows)
+            else:
+                tma.store(dq[(*before, row, self.own * STRIP)], out)
             tma.commit_group()
             tma.wait_group(0, read=True)
         warp.sync()
@@ -161,14 +173,15 @@ def convert(
     """A tile of queries of dQ: fragments, scaled, rounded and transposed, of head ``first`` + ctaid.z of K."""
     q_len, *starts = packed or (0,)
     queries, head_dim = config.tile[0], config.head_dim
-    out, count = smem.tile(dtype, (queries, head_dim), swizzle=128), queries * head_dim // threads
-    own, of_keys = warp.id // WARPS, first + ctaid.z
+    out = smem.tile(dtype, (queries, head_dim), swizzle=panel(head_dim) * dtype.nbytes)
+    count, lanes = queries * head_dim // threads, config.dq_warps * LANES
+    own, of_keys = warp.id // config.dq_warps, first + ctaid.z
     at_head = of_keys // kv_heads, of_keys % kv_heads * nctaid.y + ctaid.y
     *before, row = TileOfQueries.at(ctaid.x, at_head, kv_heads * nctaid.y, q_len, queries, starts).place
     place = (of_keys % slots * nctaid.y + ctaid.y) * nctaid.x + ctaid.x
     griddepcontrol.wait()
-    corner = sums + place.to(u64) * (queries * head_dim) + (own * (count * WARPGROUP) + tid.x % WARPGROUP * 4)
-    values = [value * scale for start in range(0, count, 4) for value in ld(corner + start * WARPGROUP, vec=4)]
+    corner = sums + place.to(u64) * (queries * head_dim) + (own * (count * lanes) + tid.x % lanes * 4)
+    values = [value * scale for start in range(0, count, 4) for value in ld(corner + start * lanes, vec=4)]
     halves = head_dim == STRIP
     top = own * (queries // 2) if halves else 0
     left = warp.id % WARPS * WARP_ROWS if halves else warp.id * WARP_ROWS
@@ -176,7 +189,6 @@ def convert(
     fence.proxy_async()
     bar.sync()
     with If((warp.id == 0) & elect_one()):
-        for column in range(0, head_dim, STRIP):
-            tma.store(dq[(*before, row, column)], out[:, column : column + STRIP])
+        store_panels(out, dq, *before, row)
         tma.commit_group()
         tma.wait_group(0, read=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from warpwright.errors import UsageError
-from warpwright.kernels.attention.problem import Problem, width_of_gradients
+from warpwright.kernels.attention.problem import PANEL, Problem, width_of_gradients
 from warpwright.kernels.attention.sm90.plan import WARPGROUP
 
 __all__ = [
@@ -71,9 +71,24 @@ class BackwardConfig:
         return 3 * WARPGROUP
 
     @property
+    def dq_columns(self) -> int:
+        """Columns of a consumer's part of dQ: 48 of 96, of which wgmma computes 64; else 64."""
+        return self.head_dim // 2 if self.head_dim % PANEL else PANEL
+
+    @property
+    def dq_warps(self) -> int:
+        """Warps of a consumer that have columns of its part of dQ, 16 each."""
+        return self.dq_columns // 16
+
+    @property
     def convert_threads(self) -> int:
-        """Threads of a CTA of `convert`: a warpgroup for each part of dQ that a consumer stores at a time."""
-        return WARPGROUP * (self.head_dim // 64 if self.wide else 2)
+        """Threads of a CTA of `convert`: those of a consumer for each part of dQ that it stores at a time."""
+        return 32 * self.dq_warps * (self.head_dim // 64 if self.wide else 2)
+
+    @property
+    def key_columns(self) -> int:
+        """Columns of the tile of K: panels of 64, of which each begins ``dq_columns`` after the one before."""
+        return -(-self.head_dim // PANEL) * PANEL
 
     @property
     def sum_rows(self) -> int:
@@ -85,7 +100,7 @@ class BackwardConfig:
         """Dynamic shared memory of a CTA of `gradients`, bytes, at most: K, V, Q, dO, dS, sums of dQ, and what the
         warps that convert sums have; or P for wide heads."""
         queries, keys = self.tile[0], self.tile[1] // self.cluster
-        halves = 2 * keys * self.head_dim + (2 + self.do_stages) * queries * self.head_dim + 2 * queries * keys
+        halves = keys * (self.head_dim + self.key_columns) + (2 + self.do_stages) * queries * self.head_dim + 2 * queries * keys
         if self.wide:
             return CONTROL_BYTES + 2 * (halves + keys * 128) + 8 * queries * 64 + 16 * queries
         return CONTROL_BYTES + 2 * halves + 8 * queries * self.head_dim + 16 * queries
@@ -94,6 +109,8 @@ class BackwardConfig:
 CONFIGS = {  # by head dimension and whether there is a right bound
     (64, False): BackwardConfig(64, (128, 128), early=True, rotated=True),
     (64, True): BackwardConfig(64, (128, 128), early=True),
+    (96, False): BackwardConfig(96, (80, 128), rotated=True),
+    (96, True): BackwardConfig(96, (80, 128)),
     (128, False): BackwardConfig(128, (64, 128), rotated=True),
     (128, True): BackwardConfig(128, (64, 128)),
     (192, False): BackwardConfig(192, (64, 128), rotated=True),
@@ -101,7 +118,7 @@ CONFIGS = {  # by head dimension and whether there is a right bound
     (256, False): BackwardConfig(256, (64, 128), rotated=True, do_stages=1),
     (256, True): BackwardConfig(256, (64, 128), do_stages=1),
 }
-HEAD_DIMS = (64, 128, 192, 256)
+HEAD_DIMS = (64, 96, 128, 192, 256)
 GREATEST_HEAD = HEAD_DIMS[-1]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -11,7 +12,7 @@ from warpwright.kernels.attention.problem import PANEL
 from warpwright.kernels.attention.sm90.backward_extent import Extent
 from warpwright.kernels.attention.sm90.backward_plan import ROW, BackwardConfig
 from warpwright.kernels.attention.sm90.plan import STRIP, WARPGROUP
-from warpwright.kernels.attention.sm90.steps import K, issue_rs, issue_ss
+from warpwright.kernels.attention.sm90.steps import K, issue_rs, issue_ss, panel
 from warpwright.kernels.tiles import PACKED, WARP_ROWS, WARPS, clear, part, store_rows_to_smem, window
 from warpwright.lang import (
     Expr,
@@ -56,6 +57,7 @@ __all__ = [
     "CONSUMERS",
     "CONSUMER_BARRIER",
     "FOUR",
+    "LANES",
     "BackwardConsumer",
     "BackwardScores",
     "Inputs",
@@ -74,7 +76,7 @@ __all__ = [
     "store_transposed",
 ]
 
-FOUR = 4
+FOUR, LANES = 4, 32
 STAGES = 2
 CONSUMERS = 2
 CONSUMER_BARRIER = 1, CONSUMERS * WARPGROUP  # the named barrier of both consumers: its number and threads
@@ -195,10 +197,19 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Memory(Inputs):
-    """Shared memory of a CTA: the inputs, two tiles of dS, and a ring of dQ parts."""
+    """Shared memory of a CTA: the inputs, two tiles of dS, and a ring of dQ parts.
+
+    The A operand of dQ has 64 columns of K. Of 96 columns each consumer has 48, so each panel of K has the 48 of a
+    consumer and 16 more, which are zeros or those of the other consumer; nobody uses what the last warp has of dQ.
+    """
 
     ds: Tile
     sums: Ring
+
+    @property
+    def dk(self) -> Tile:
+        """The tile through which dK leaves, in the memory of K."""
+        return replace(self.v, place=self.k.place)
 
     @property
     def rings(self) -> tuple[Ring, ...]:
@@ -209,14 +220,15 @@ class Memory(Inputs):
     def of(config: BackwardConfig, dtype: type[Scalar]) -> Memory:
         """Returns the shared memory of a configuration. Each consumer has a stage of ``sums``."""
         queries, keys = config.tile
-        rows = smem.tile(dtype, (queries, config.head_dim), swizzle=128)
+        span = panel(config.head_dim) * dtype.nbytes
+        rows = smem.tile(dtype, (queries, config.head_dim), swizzle=span)
         part_of_dq = config.sum_rows // CONSUMERS, ROW
         small = smem.tile(f32, (STAGES, queries)), smem.tile(f32, (STAGES, queries)), smem.tile(u32, (STAGES, FOUR))
         for each in small:
             each.place.known()  # allocated before the tiles, whose alignment would leave gaps between them
         return Memory(
-            k=smem.tile(dtype, (keys, config.head_dim), swizzle=128),
-            v=smem.tile(dtype, (keys, config.head_dim), swizzle=128),
+            k=smem.tile(dtype, (keys, config.key_columns), swizzle=128),
+            v=smem.tile(dtype, (keys, config.head_dim), swizzle=span),
             kv=mbarrier(1, name="kv_full"),
             q=Ring(STAGES, empty=CONSUMERS, name="q", rows=rows),
             do=Ring(STAGES, empty=CONSUMERS, name="do", rows=rows),
@@ -227,15 +239,20 @@ class Memory(Inputs):
         )
 
 
-def load_panels(tile: Tile, source: tma.Map[Scalar], place: tuple[Any, ...], full: mbarrier) -> None:
-    """Issue the TMA loads of a tile, a box a panel, from ``place`` (…, row) on; they complete ``full``."""
-    *before, row = place
-    if tile.shape[1] > 2 * PANEL:  # ptxas spills registers of a warp that has 24 if more loads are unrolled
-        for panel in loop(tile.shape[1] // PANEL, unroll=False):
-            tma.load(part(tile, panel, PANEL, "mn"), source[(*before, row, panel * PANEL)], full)
+def load_panels(
+    tile: Tile, source: tma.Map[Scalar], place: tuple[Any, ...], full: mbarrier, apart: int | None = None
+) -> None:
+    """Issue the TMA loads of a tile, a box a panel, from ``place`` (…, row) on; they complete ``full``. The panels are
+    ``apart`` columns apart in a row, by default their width."""
+    (*before, row), width = place, tile.span // tile.dtype.nbytes
+    count, apart = tile.shape[1] // width, apart or width
+    if count > 2:  # ptxas spills registers of a warp that has 24 if more loads are unrolled
+        for number in loop(count, unroll=False):
+            tma.load(part(tile, number, width, "mn"), source[(*before, row, number * apart)], full)
         return
-    for column in range(0, tile.shape[1], PANEL):
-        tma.load(tile[:, column : column + PANEL], source[(*before, row, column)], full)
+    for number in range(count):
+        corner = source[(*before, row, number * apart)]
+        tma.load(tile[:, number * width : (number + 1) * width], corner, full)
 
 
 def load_rows_when_empty(
@@ -281,7 +298,7 @@ def store_transposed(tile: Tile, words: Sequence[Any], row: Any, column: Any) ->
     corner = tile.at(lane % 8 + lane // 16 * 8 + row, lane // 8 % 2 * 8 + column)
     for start in range(0, len(words), FOUR):
         some = words[start : start + FOUR]
-        stmatrix(corner + start // 2 * 8 * PANEL, some, trans=True)
+        stmatrix(corner + start // 2 * 8 * (tile.span // tile.dtype.nbytes), some, trans=True)
 
 
 class BackwardScores:
@@ -302,7 +319,7 @@ class BackwardScores:
         """Wait for Q in ``slot``, then issue Sᵀ = K·Qᵀ."""
         slot.full.wait()
         self.row.set(ld(self.inputs.items.at(slot.stage, 0)))
-        issue_ss(self.scores, self.inputs.k, self.own, slot.rows)
+        issue_scores(self.scores, self.inputs.k, self.own, slot.rows)
 
     def apply_mask(self) -> None:
         """Set scores to -inf where a query does not see this thread's keys."""
@@ -337,7 +354,8 @@ class BackwardConsumer(BackwardScores):
         super().__init__(memory, mask, key, scale, queries)
         self.dp = wgmma.accumulator(f32, (STRIP, queries))
         self.dk, self.dv = (wgmma.accumulator(f32, (STRIP, head_dim)) for _ in range(2))
-        self.dq = wgmma.accumulator(f32, (STRIP, queries * head_dim // (CONSUMERS * STRIP)))
+        self.dq = wgmma.accumulator(f32, (STRIP, queries // CONSUMERS if head_dim == STRIP else queries))
+        self.dq_warps = config.dq_warps
         self.weights, self.ds = ([var(b32, 0) for _ in range(queries // 4)] for _ in range(2))
         clear(self.dk, self.dv)
 
@@ -360,7 +378,7 @@ class BackwardConsumer(BackwardScores):
         return [p * (each - mean) for p, each, mean in triples]
 
     def issue_dq(self, ds: Tile) -> None:
-        """Issue this warpgroup's part of dQᵀ = Kᵀ·dSᵀ: 64 columns of K, or half of the queries."""
+        """Issue this warpgroup's part of dQᵀ = Kᵀ·dSᵀ: a panel of K, or half of the queries."""
         k, rows = self.memory.k, self.dq.shape[1]
         k, ds = (part(k, self.own, PANEL, "mn"), ds) if rows == self.queries else (k, part(ds, self.own, rows, "k"))
         wgmma.fence()
@@ -420,21 +438,33 @@ class BackwardConsumer(BackwardScores):
 
     def parts(self) -> list[slice]:
         """Returns the columns of dS after which a part of dV is issued: all of them, or each half."""
-        half = self.queries // 2
+        half = self.queries // 2 // K * K
         return [slice(0, self.queries)] if self.early else [slice(0, half), slice(half, self.queries)]
 
     def store_dq(self, stage: Any) -> None:
         """Store the part of dQ for the role `save`."""
-        store_sums(Slot(self.memory.sums, self.own, stage), self.dq.regs, self.one)
+        store_sums(Slot(self.memory.sums, self.own, stage), self.dq.regs, self.one, self.dq_warps)
 
 
-def store_sums(slot: Slot, values: Sequence[Any], one: Any) -> None:
-    """Wait for the empty ``slot`` and store registers of dQ to it for the role `save`, in the order of the fragment:
-    float4 by float4, thread by thread."""
+def issue_scores(acc: Fragment, k: Tile, strip: Any, q: Tile) -> None:
+    """Issue Sᵀ = K·Qᵀ as one wgmma group, K the 64 keys with number ``strip``; its panels may have more columns than
+    those of their part of Q's."""
+    rows, apart = part(k, strip, STRIP, "k"), q.shape[1] * PANEL // k.shape[1]
+    wgmma.fence()
+    for column in range(0, q.shape[1], K):
+        left = window(rows, column // apart * PANEL + column % apart, "k")
+        wgmma.mma(acc, left, window(q, column, "k"), accumulate=column > 0)
+    wgmma.commit_group()
+
+
+def store_sums(slot: Slot, values: Sequence[Any], one: Any, warps: int = WARPS) -> None:
+    """Wait for the empty ``slot`` and store registers of dQ to it for the role `save`, those of the first ``warps``
+    warps in the order of the fragment: float4 by float4, thread by thread."""
     slot.empty.wait()
     corner = slot.sums.at(0, tid.x % WARPGROUP * FOUR)
-    for start in range(0, len(values), FOUR):
-        st(corner + start * WARPGROUP, *values[start : start + FOUR])
+    with If(warp.id % WARPS < warps) if warps < WARPS else nullcontext():
+        for start in range(0, len(values), FOUR):
+            st(corner + start * (warps * LANES), *values[start : start + FOUR])
     fence.proxy_async()
     warp.sync()
     with If(one):
@@ -446,16 +476,16 @@ def store_and_commit(
 ) -> None:
     """Store the gradients of 16 keys, those of warp ``number``, times ``factor``, through rows of ``tile``, and commit
     them in the thread ``one``."""
-    strip, (*before, row) = part(tile, number, WARP_ROWS, "k"), place
+    strip, (*before, row), width = part(tile, number, WARP_ROWS, "k"), place, tile.span // tile.dtype.nbytes
     values = [value * factor for value in acc.regs] if factor is not None else acc.regs
-    for left in range(0, tile.shape[1], PANEL):
-        store_rows_to_smem(strip[:, left : left + PANEL], values[left // 2 : (left + PANEL) // 2], True)
+    for left in range(0, tile.shape[1], width):
+        store_rows_to_smem(strip[:, left : left + width], values[left // 2 : (left + width) // 2], True)
     fence.proxy_async()
     warp.sync()
     with If(one):
-        for left in range(0, tile.shape[1], PANEL):
+        for left in range(0, tile.shape[1], width):
             corner = target[(*before, row + number * WARP_ROWS, left)]
-            tma.store(corner, strip[:, left : left + PANEL])
+            tma.store(corner, strip[:, left : left + width])
         tma.commit_group()
 
 
