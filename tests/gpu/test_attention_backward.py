@@ -26,6 +26,9 @@ PROBLEMS = [
     replace(BASE, causal=True),
     replace(BASE, head_dim=64, q_len=1000, kv_len=1000),
     replace(BASE, head_dim=40, q_len=129, kv_len=63, causal=True),
+    replace(BASE, head_dim=96, q_len=1000, kv_len=1000),
+    replace(BASE, head_dim=96, q_len=1700, causal=True),
+    replace(BASE, head_dim=72, q_len=129, kv_len=63, window=(30, 40)),
     replace(BASE, window=(100, 20), q_len=700),
     replace(BASE, q_len=1, kv_len=65),
     replace(BASE, head_dim=256, causal=True),
@@ -54,7 +57,7 @@ def test_gradients(problem: Problem) -> None:
 
 
 @hopper
-@pytest.mark.parametrize("head_dim", [64, 128, 192, 256])
+@pytest.mark.parametrize("head_dim", [64, 96, 128, 192, 256])
 def test_the_virtual_gpu_agrees(head_dim: int) -> None:
     """The same PTX; only ex2 differs in its last bits, and the order of sums in the tensor core and of parts of dQ."""
     problem = Problem(1, 4, 2, 150, 200, head_dim, BF16, causal=True)
@@ -69,7 +72,7 @@ def test_the_virtual_gpu_agrees(head_dim: int) -> None:
 
 
 @hopper
-@pytest.mark.parametrize("head_dim", [64, 128, 192, 256])
+@pytest.mark.parametrize("head_dim", [64, 96, 128, 192, 256])
 def test_those_of_keys_and_values_are_the_same_every_time(head_dim: int) -> None:
     problem = Problem(4, 8, 8, 1024, 1024, head_dim, BF16, causal=True)
     q, k, v, do = tensors(problem)
@@ -82,7 +85,7 @@ def test_those_of_keys_and_values_are_the_same_every_time(head_dim: int) -> None
 
 
 @hopper
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("head_dim", [64, 96, 128])
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (300, 40)}])
 def test_a_fixed_order_gives_the_same_bits_every_time(head_dim: int, options: dict[str, Any]) -> None:
     """Several waves of CTAs; heads of Q share those of K."""

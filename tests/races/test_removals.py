@@ -47,6 +47,7 @@ SOME = {
     "attention sm90 fp8": 150,
     "fp8 values": 7,
     "backward sm90": 100,
+    "backward sm90 of 96": 100,
     "backward sm90 ordered": 100,
     "backward sm90 wide": 100,
     "backward sm90 prepare": 4,

@@ -137,6 +137,7 @@ def run(problem: Problem, name: str, case: Any, launch: Any = ww.launch) -> None
         *((name, 64) for name in (*CASES, *EXTRA)),
         ("all of them", 128),
         ("soft cap", 128),
+        ("all of them", 96),
         ("all of them", 256),
         ("curved", 192),
     ],

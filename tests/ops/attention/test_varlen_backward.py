@@ -67,6 +67,7 @@ LENGTHS = [1, 70, 0, 33, 140], [5, 150, 20, 0, 129]
         (Problem(1, 2, 1, ANY, ANY, 104, scale=0.2), ww.launch),
         (Problem(1, 4, 2, ANY, ANY, 256, causal=True), check),
         (Problem(1, 2, 2, ANY, ANY, 192, window=(30, 9), dtype=np.float16), ww.launch),
+        (Problem(1, 8, 4, ANY, ANY, 96, causal=True), check),
     ],
     every=3,
 )
@@ -82,6 +83,7 @@ def test_agrees_with_float64(problem: Problem, launch: Any) -> None:
     [
         (Problem(1, 10, 10, ANY, ANY, 64, causal=True), check),
         (Problem(1, 3, 3, ANY, ANY, 128, window=(30, 9)), ww.launch),
+        (Problem(1, 4, 2, ANY, ANY, 96), ww.launch),
     ],
     every=2,
 )

@@ -37,18 +37,23 @@ WIDE: list[dict[str, Any]] = [
     {"head_dim": 248, "scale": 0.3},
     {"head_dim": 192, "batch": 2, "window": (None, 90), "q_len": 280},
 ]
+WITH_96: list[dict[str, Any]] = [
+    {"head_dim": 96, "batch": 2, "heads": 4, "kv_heads": 2, "window": (30, 40), "q_len": 310, "scale": 0.3},
+    {"head_dim": 72, "dtype": np.dtype(np.float16), "causal": True},
+    {"head_dim": 88, "q_len": 200, "kv_len": 300},
+]
 EDGES = [(1, 65), (63, 1), (64, 63), (65, 127), (127, 129), (129, 64), (300, 200)]
 
 
 @sampled(("q_len", "kv_len"), EDGES, every=3)
-@sampled("head_dim", [64, 128, 192, 256], keep=[64, 256])
+@sampled("head_dim", [64, 96, 128, 192, 256], keep=[64, 96, 256])
 def test_lengths_around_tiles(q_len: int, kv_len: int, head_dim: int) -> None:
     problem = Problem(1, 2, 1, q_len, kv_len, head_dim, BF16, causal=True)
     given = random(problem)
     verify(problem, given, differentiate(problem, given))
 
 
-@sampled("changes", [*CHANGES, *WIDE], every=3)
+@sampled("changes", [*CHANGES, *WIDE, *WITH_96], every=3, keep=WITH_96[:1])
 def test_heads_windows_types_and_head_dimensions(changes: dict[str, Any]) -> None:
     problem = replace(SMALL, **changes)
     given = random(problem)
@@ -77,14 +82,14 @@ def large(problem: Problem) -> Any:
 
 
 @pytest.mark.parametrize("make", [one_hot, large])
-@pytest.mark.parametrize("head_dim", [64, 128, 192, 256])
+@pytest.mark.parametrize("head_dim", [64, 96, 128, 192, 256])
 def test_weights_of_a_single_key(make: Any, head_dim: int) -> None:
     problem = replace(SMALL, q_len=60, kv_len=60, head_dim=head_dim)
     given = make(problem)
     verify(problem, given, differentiate(problem, given))
 
 
-@pytest.mark.parametrize("head_dim", [64, 256])
+@pytest.mark.parametrize("head_dim", [64, 96, 256])
 def test_queries_without_keys_add_nothing(head_dim: int) -> None:
     problem = replace(SMALL, q_len=200, kv_len=60, head_dim=head_dim, causal=True)
     given = random(problem)
@@ -101,7 +106,15 @@ def test_the_bounds_tell_neighbours_apart() -> None:
             verify(SMALL, given, wrong)
 
 
-@sampled("problem", [Problem(2, 4, 2, 300, 150, 64, BF16), Problem(1, 4, 4, 200, 150, 128, BF16, causal=True)], every=2)
+@sampled(
+    "problem",
+    [
+        Problem(2, 4, 2, 300, 150, 64, BF16),
+        Problem(1, 4, 4, 200, 150, 128, BF16, causal=True),
+        Problem(2, 4, 2, 200, 150, 96, BF16, causal=True),
+    ],
+    every=2,
+)
 def test_the_verdict_is_clean(problem: Problem) -> None:
     """Four heads of K, of which the last two reuse the memory of sums that other CTAs have converted."""
     given = random(problem)
@@ -130,7 +143,7 @@ def test_the_verdict_of_wide_heads_is_clean(problem: Problem) -> None:
 
 
 @sampled("bounds", [(False, False), (False, True), (True, False), (True, True)], keep=[(True, True)])
-@pytest.mark.parametrize("head_dim", [64, 128, 192, 256])
+@pytest.mark.parametrize("head_dim", [64, 96, 128, 192, 256])
 def test_no_spills_and_no_serialised_wgmma(head_dim: int, bounds: tuple[bool, bool]) -> None:
     config = CONFIGS[head_dim, bounds[1]]
     traced = [each.trace(dtype=bf16) for each in kernels_of(config, bounds)]

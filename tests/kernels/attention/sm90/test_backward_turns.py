@@ -47,6 +47,7 @@ PATIENCE = 1 << 28  # block jumps of a warp that waits for its turn under anothe
     [
         (CAUSAL, 12),
         (replace(SMALL, head_dim=128, heads=4, kv_heads=4, q_len=260, kv_len=400), 8),
+        (replace(SMALL, head_dim=96, heads=4, kv_heads=2, causal=True, q_len=260, kv_len=400), 1),
         (replace(SMALL, window=(200, 30), q_len=300, kv_len=500), 1),
         (replace(SMALL, window=(60, None), q_len=300, kv_len=500), 1),
         (replace(SMALL, causal=True, q_len=500, kv_len=130), 1),
@@ -102,7 +103,7 @@ def test_the_verdict_is_clean(causal: bool, ctas: int, expected: list[int]) -> N
 
 @sampled("bounds", [(False, False), (False, True), (True, True)], keep=[(True, True)])
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("head_dim", [64, 96, 128])
 def test_no_spills_and_no_serialised_wgmma(head_dim: int, packed: bool, bounds: tuple[bool, bool]) -> None:
     config = replace(CONFIGS[head_dim, bounds[1]], rotated=False, ordered=True, ascending=bounds[1])
     traced = kernels_of(config, bounds, NO_MODS, packed)[1].trace(dtype=bf16)

@@ -72,8 +72,6 @@ from warpwright.types import Scalar
 
 __all__ = ["LISTS", "PACKED", "convert", "gradients", "kernels_of", "prepare", "sink_gradients"]
 
-COPY_REGISTERS, MULTIPLY_REGISTERS = 24, 240
-
 
 @kernel("sm_90a", threads=128)
 def prepare(
@@ -191,7 +189,7 @@ def gradients(
 
     @role(warps=range(WARPS))
     def spare() -> None:
-        setmaxnreg.dec(COPY_REGISTERS)
+        setmaxnreg.dec(config.registers[0])
 
     @role(warp=0, elect=True, when=extent.exists)
     def load() -> None:
@@ -268,7 +266,7 @@ def gradients(
 
     @role(warps=range(WARPS, 3 * WARPS), when=extent.exists)
     def multiply() -> None:
-        setmaxnreg.inc(MULTIPLY_REGISTERS)
+        setmaxnreg.inc(config.registers[1])
         consumer = new_consumer(memory, mask, (block.batch, key), scale, config, mods, captured)
         memory.kv.wait(0)
         if config.early:

@@ -116,8 +116,8 @@ class Converter:
             self._load_and_clear(slot, place, box * BOXES + self.own if self.across else self.own * BOXES + box)
             top, left = (0, box * self.config.dq_columns) if self.across else (box * (self.groups * 8), 0)
             for number in loop(self.config.dq_warps, unroll=False):
-                for start in range(self.groups):
-                    self._round(slot.sums, number, start, top + 8 * start, left)
+                for group in range(self.groups):
+                    self._round(slot.sums, number, group, top + 8 * group, left)
             # TMA overwrites the box, reads `out`, and adds to the zeros.
             fence.proxy_async("")
             warp.sync()
@@ -146,12 +146,13 @@ class Converter:
     def store(self, dq: tma.Map[Scalar], place: tuple[Any, ...]) -> None:
         """Store the tile ``out`` to this warp's part of the tile of dQ that begins at ``place``."""
         *before, row = place
-        out = part(self.out, self.own, self.rows, "k")
+        top, left = (self.own * self.rows, 0) if self.by_rows else (0, self.own * STRIP)
         with If(self.one):
+            corner, out = (*before, row + top), part(self.out, self.own, self.rows, "k")
             if self.by_rows:
-                store_panels(out, dq, *before, row + self.own * self.rows)
+                store_panels(out, dq, *corner)
             else:
-                tma.store(dq[(*before, row, self.own * STRIP)], out)
+                tma.store(dq[(*corner, left)], out)
             tma.commit_group()
             tma.wait_group(0, read=True)
         warp.sync()

@@ -71,6 +71,12 @@ class BackwardConfig:
         return 3 * WARPGROUP
 
     @property
+    def registers(self) -> tuple[int, int]:
+        """Registers of a thread that copies, and of a thread of a consumer: dK and dV of 96 columns leave some to the
+        copies, whose panels and tiles of 80 queries take more."""
+        return (40, 232) if self.head_dim == 96 else (24, 240)
+
+    @property
     def dq_columns(self) -> int:
         """Columns of a consumer's part of dQ: 48 of 96, of which wgmma computes 64; else 64."""
         return self.head_dim // 2 if self.head_dim % PANEL else PANEL
@@ -100,7 +106,11 @@ class BackwardConfig:
         """Dynamic shared memory of a CTA of `gradients`, bytes, at most: K, V, Q, dO, dS, sums of dQ, and what the
         warps that convert sums have; or P for wide heads."""
         queries, keys = self.tile[0], self.tile[1] // self.cluster
-        halves = keys * (self.head_dim + self.key_columns) + (2 + self.do_stages) * queries * self.head_dim + 2 * queries * keys
+        halves = (
+            keys * (self.head_dim + self.key_columns)
+            + (2 + self.do_stages) * queries * self.head_dim
+            + 2 * queries * keys
+        )
         if self.wide:
             return CONTROL_BYTES + 2 * (halves + keys * 128) + 8 * queries * 64 + 16 * queries
         return CONTROL_BYTES + 2 * halves + 8 * queries * self.head_dim + 16 * queries
