@@ -18,10 +18,9 @@ from typing import Any
 
 from warpwright.kernels.attention.problem import PANEL
 from warpwright.kernels.attention.sm90.backward import prepare
-from warpwright.kernels.attention.sm90.backward_extent import TileOfQueries
+from warpwright.kernels.attention.sm90.backward_extent import QueryTiles, TileOfQueries
 from warpwright.kernels.attention.sm90.backward_steps import (
     QueryMask,
-    QueryTiles,
     load_panels,
     load_rows_when_empty,
     slot_at,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from warpwright.kernels.attention.sequences import find_sequence, rows_of
-from warpwright.lang import Expr, Global, ctaid, max, nctaid, s32, select, u32
+from warpwright.lang import Expr, Global, ctaid, max, nctaid, s32, select, u32, var
 from warpwright.layout.tensor_map import RAGGED_ROWS
 
-__all__ = ["Extent", "TileOfQueries"]
+__all__ = ["Extent", "QueryTiles", "TileOfQueries"]
 
 
 @dataclass(frozen=True)
@@ -118,3 +118,38 @@ class Extent:
         if self.stops is None:
             return self.batch, head, row
         return RAGGED_ROWS, self.stops[1], head, RAGGED_ROWS - self.kv_len + row
+
+
+@dataclass(frozen=True)
+class QueryTiles:
+    """A cursor over ``count`` tiles of queries from ``first`` on, which wraps around; ``tile`` is the current one. With
+    ``rotated``, a block's number and the number of blocks, each block begins at another tile."""
+
+    first: Any
+    count: Any
+    rotated: tuple[Any, Any] | None
+    tile: Any = None
+
+    def begin(self) -> QueryTiles:
+        """Returns a cursor at the start."""
+        start = self.first
+        if self.rotated is not None:
+            block, blocks = self.rotated
+            start = start + self.count * block // blocks
+        return replace(self, tile=var(u32, start))
+
+    def total(self, group: Any) -> Any:
+        """Returns the number of tiles of ``group`` heads."""
+        return group * self.count
+
+    def enter(self, number: Any) -> None:
+        """Go to the next head of a group: its tiles are those of the head before."""
+
+    def tile_and_cut(self) -> tuple[Any, Any]:
+        """Returns the current tile, and whether a mask function cuts it, u32: none does."""
+        return self.tile, 0
+
+    def advance(self) -> None:
+        """Advance to the next tile, from the last one to the first."""
+        last = self.first + self.count - 1
+        self.tile.set(select(self.tile == last, self.first, self.tile + 1))

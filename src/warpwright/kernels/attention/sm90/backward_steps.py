@@ -63,7 +63,6 @@ __all__ = [
     "Inputs",
     "Memory",
     "QueryMask",
-    "QueryTiles",
     "load_panels",
     "load_rows_when_empty",
     "multiply_elements",
@@ -138,41 +137,6 @@ class QueryMask:
         return select(key < self.kv_len, first, NEVER), stop
 
 
-@dataclass(frozen=True)
-class QueryTiles:
-    """A cursor over ``count`` tiles of queries from ``first`` on, which wraps around; ``tile`` is the current one. With
-    ``rotated``, a block's number and the number of blocks, each block begins at another tile."""
-
-    first: Any
-    count: Any
-    rotated: tuple[Any, Any] | None
-    tile: Any = None
-
-    def begin(self) -> QueryTiles:
-        """Returns a cursor at the start."""
-        start = self.first
-        if self.rotated is not None:
-            block, blocks = self.rotated
-            start = start + self.count * block // blocks
-        return replace(self, tile=var(u32, start))
-
-    def total(self, group: Any) -> Any:
-        """Returns the number of tiles of ``group`` heads."""
-        return group * self.count
-
-    def enter(self, number: Any) -> None:
-        """Go to the next head of a group: its tiles are those of the head before."""
-
-    def tile_and_cut(self) -> tuple[Any, Any]:
-        """Returns the current tile, and whether a mask function cuts it, u32: none does."""
-        return self.tile, 0
-
-    def advance(self) -> None:
-        """Advance to the next tile, from the last one to the first."""
-        last = self.first + self.count - 1
-        self.tile.set(select(self.tile == last, self.first, self.tile + 1))
-
-
 def clamp(query: Any, q_len: Any) -> Any:
     """Returns a query (s32) clamped to those of a head, u32."""
     return min(max(query, 0), (q_len - 1).to(s32)).to(u32)
@@ -200,7 +164,7 @@ class Memory(Inputs):
     """Shared memory of a CTA: the inputs, two tiles of dS, and a ring of dQ parts.
 
     The A operand of dQ has 64 columns of K. Of 96 columns each consumer has 48, so each panel of K has the 48 of a
-    consumer and 16 more, which are zeros or those of the other consumer; nobody uses what the last warp has of dQ.
+    consumer and 16 more, which are zeros or those of the other consumer; what the last warp has of dQ is not stored.
     """
 
     ds: Tile
@@ -250,9 +214,9 @@ def load_panels(
         for number in loop(count, unroll=False):
             tma.load(part(tile, number, width, "mn"), source[(*before, row, number * apart)], full)
         return
-    for number in range(count):
-        corner = source[(*before, row, number * apart)]
-        tma.load(tile[:, number * width : (number + 1) * width], corner, full)
+    for left in range(count):
+        corner = source[(*before, row, left * apart)]
+        tma.load(tile[:, left * width : (left + 1) * width], corner, full)
 
 
 def load_rows_when_empty(

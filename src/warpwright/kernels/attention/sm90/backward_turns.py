@@ -19,8 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from warpwright.kernels.attention.sm90.backward_extent import QueryTiles
 from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
-from warpwright.kernels.attention.sm90.backward_steps import QueryMask, QueryTiles
+from warpwright.kernels.attention.sm90.backward_steps import QueryMask
 from warpwright.lang import Break, Expr, Global, Pointer, Var, ctaid, ld, loop, max, min, nctaid, red, select, u32, var
 
 __all__ = ["Turns", "block_of", "tiles_of"]

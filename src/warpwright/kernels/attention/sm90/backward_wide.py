@@ -13,14 +13,13 @@ from typing import Any
 
 from warpwright.kernels.attention.mods import NO_MODS, Mods
 from warpwright.kernels.attention.problem import PANEL
-from warpwright.kernels.attention.sm90.backward_extent import Extent
+from warpwright.kernels.attention.sm90.backward_extent import Extent, QueryTiles
 from warpwright.kernels.attention.sm90.backward_mods import ListedTiles
 from warpwright.kernels.attention.sm90.backward_plan import CONFIGS, BackwardConfig
 from warpwright.kernels.attention.sm90.backward_steps import (
     CONSUMER_BARRIER,
     CONSUMERS,
     QueryMask,
-    QueryTiles,
     load_panels,
     load_rows_when_empty,
     slot_at,
