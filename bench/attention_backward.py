@@ -1,8 +1,8 @@
 """Attention backward on a real Hopper GPU against cuDNN, PyTorch's FlashAttention, and flash-attn-4 if installed.
 
-``python bench/attention_backward.py``: 16384 tokens and 2048 columns of heads in all (1920 at 192), head dimensions 64
-and 128, or ``--head-dims 192,256``, from 512 to 16384 tokens a sequence, causal or not, random normal bfloat16. All
-read the same arrays (batch, heads, tokens, head_dim); the peers are the gradients of torch's
+``python bench/attention_backward.py``: 16384 tokens and 2048 columns of heads in all (2016 at 96, 1920 at 192), head
+dimensions 64 and 128, or ``--head-dims 96,192,256``, from 512 to 16384 tokens a sequence, causal or not, random normal
+bfloat16. All read the same arrays (batch, heads, tokens, head_dim); the peers are the gradients of torch's
 ``scaled_dot_product_attention`` under `sdpa_kernel`, without their forward pass. Ours are three launches, all of them
 timed. CUDA events time each run after 256 MB have been written to L2; every round runs each once in random order, and
 the medians are compared. TFLOPS count five GEMMs over the visible pairs of query and key; the ratio is ours over the

@@ -87,10 +87,10 @@ def gradients(
     """The gradients by q, k and v of `warpwright.attention` with the same options, which returned ``o`` and ``lse``.
 
     ``do``, of the shape and dtype of o, is the gradient by o; ``dlse``, of the shape of lse in float32, that by lse.
-    The gradients have the shapes, the dtype and the order of axes in memory of q, k and v. Sums are in float32; on
-    sm_90a and sm_100a the gradient by q is summed in any order, so its last bit may differ from run to run. With
-    ``deterministic`` all gradients have the same bits in every run: on sm_90a by kernels that sum in a fixed order, on
-    sm_120a in any case.
+    The gradients have the shapes, the dtype and the order of axes in memory of q, k and v. Head dimensions are computed
+    as 64 or 128, on Hopper also as 96, 192 or 256. Sums are in float32; on sm_90a and sm_100a the gradient by q is
+    summed in any order, so its last bit may differ from run to run. With ``deterministic`` all gradients have the same
+    bits in every run: on sm_90a by kernels that sum in a fixed order, on sm_120a in any case.
 
     Arrays on a GPU are used there, on the library's current stream, without waiting; ``device`` is as in
     `warpwright.attention`, but arrays of the host go to the virtual ``h200`` where there is no real Hopper GPU and no

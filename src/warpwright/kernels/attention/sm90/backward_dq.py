@@ -51,7 +51,7 @@ from warpwright.types import Scalar
 __all__ = ["CONVERTERS", "Converter", "Progress", "convert"]
 
 BOXES = 2  # boxes of the sums of a consumer's part of a tile
-CONVERTERS = range(2, 4)  # the warps that convert, one for the part of each consumer
+CONVERTERS = range(2, 4)  # the warps that convert, one for each half of a tile
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,17 @@ def await_count(counter: Pointer[u32], count: Any) -> None:
 
 
 class Converter:
-    """A warp that converts the part of one consumer of tiles of dQ, through a box of sums and a tile of ``dtype``."""
+    """A warp that converts half of each tile of dQ, box by box of sums, through a tile of ``dtype``.
+
+    The half is a consumer's part, half of the queries or half of the columns. Of 96 columns a part has 48, which no
+    swizzle spans: the half has half of the queries, and each box those of one part.
+    """
 
     def __init__(self, config: BackwardConfig, sums: Global[f32], dtype: type[Scalar], factor: Any) -> None:
         group = config.dq_warps * LANES * FOUR  # floats of 8 queries of a consumer's part
         self.groups = config.tile[0] * config.head_dim // (len(CONVERTERS) * BOXES * group)
         box = smem.tile(f32, (self.groups, group))
         self.staged = Ring(len(CONVERTERS), empty=0, name="staged", sums=box)
-        # A warp has half of the queries, or half of the columns: the part of a consumer, but for 96 columns.
         self.by_rows, self.across = config.head_dim < 2 * STRIP, config.dq_columns < STRIP
         self.rows = config.tile[0] // len(CONVERTERS) if self.by_rows else config.tile[0]
         columns = config.head_dim if self.by_rows else STRIP
@@ -112,7 +115,6 @@ class Converter:
         """Round this warp's part of tile ``place`` of the sums, and set it to 0."""
         for box in loop(BOXES, unroll=False):  # an even number, so that the phase is that of the box
             slot = Slot(self.staged, self.own, box)
-            # Of 96 columns a box is half of a consumer's part.
             self._load_and_clear(slot, place, box * BOXES + self.own if self.across else self.own * BOXES + box)
             top, left = (0, box * self.config.dq_columns) if self.across else (box * (self.groups * 8), 0)
             for number in loop(self.config.dq_warps, unroll=False):
