@@ -60,6 +60,11 @@ def test_heads_windows_types_and_head_dimensions(changes: dict[str, Any]) -> Non
     verify(problem, given, differentiate(problem, given))
 
 
+def test_a_head_dimension_has_the_least_width() -> None:
+    widths = {each: plan(replace(SMALL, head_dim=each)).config.head_dim for each in (8, 64, 72, 96, 104, 136, 256)}
+    assert widths == {8: 64, 64: 64, 72: 96, 96: 96, 104: 128, 136: 192, 256: 256}
+
+
 @pytest.mark.parametrize("head_dim", [64, 256])
 def test_any_first_tile_of_queries(head_dim: int) -> None:
     problem = replace(SMALL, q_len=400, kv_len=300, head_dim=head_dim)
