@@ -16,9 +16,11 @@ from tests.kernels.attention.attention_helpers import BF16
 from tests.kernels.attention.backward_helpers import NAMES, arrays, launches, random, verify
 from warpwright.interop.torch import attention, attention_varlen, scaled_dot_product_attention
 from warpwright.kernels.attention import Problem
+from warpwright.kernels.attention.sm90 import backward_plan
 from warpwright.kernels.attention.sm90.backward_plan import WIDE
 from warpwright.ops.attention import backward, forward
 from warpwright.ops.attention.backward import gradients
+from warpwright.ops.memo import MEMO
 
 operator, theirs = torch.ops.warpwright.attention, torch.nn.functional.scaled_dot_product_attention
 BASE = Problem(2, 4, 2, 300, 500, 128, BF16)
@@ -98,6 +100,24 @@ def test_a_fixed_order_gives_the_same_bits_every_time(head_dim: int, options: di
         torch.testing.assert_close(found, wanted, rtol=2e-2, atol=1e-3)
     for _ in range(20):
         assert all(map(torch.equal, gradients(q, k, v, o, lse, do, **options, deterministic=True), first))
+
+
+@hopper
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("problem", [each for each in PROBLEMS if 96 < each.head_dim <= WIDE])
+def test_tiles_of_80_queries(problem: Problem, deterministic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for long sequences, whose tiles these are."""
+    monkeypatch.setattr(backward_plan, "LONG_QUERIES", {False: 1, True: 1})
+    backward.choose.cache_clear()
+    MEMO.clear()
+    q, k, v, do = tensors(problem)
+    options: dict[str, Any] = {"causal": problem.causal, "window": problem.window}
+    o, lse = ww.attention(q, k, v, return_lse=True, **options)
+    for _ in range(2):
+        found = gradients(q, k, v, o, lse, do, **options, deterministic=deterministic)
+        verify(problem, random(problem), tuple(host(x) for x in found))
+    backward.choose.cache_clear()
+    MEMO.clear()
 
 
 @hopper

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -20,7 +21,7 @@ from warpwright.arrays import libraries
 from warpwright.arrays.device import DeviceArray
 from warpwright.arrays.libraries import View
 from warpwright.gpu import Device
-from warpwright.lang.ops.tma import MapUse
+from warpwright.lang.ops.tma import Map, MapUse
 from warpwright.lang.trace import Traced
 from warpwright.layout.tensor_map import TensorMap, ragged
 from warpwright.ops.memo import ABSENT, MEMO, Guard
@@ -117,8 +118,8 @@ class Plan:
         mapped = self.mapped(values) if self.mapped else values
         for launch in self.launches:
             args = []
-            for (name, _), argument in zip(launch.kernel.params, launch.args, strict=True):
-                use = launch.kernel.maps.get(name)
+            for (name, annotation), argument in zip(launch.kernel.params, launch.args, strict=True):
+                use = use_of(launch.kernel, name, annotation, mapped.get(argument))
                 args.append(resolve(argument, values) if use is None else self.tensor_map(mapped[argument], use))
             yield replace(launch, args=tuple(args))
 
@@ -133,8 +134,8 @@ class Plan:
         return {
             argument
             for launch in self.launches
-            for (name, _), argument in zip(launch.kernel.params, launch.args, strict=True)
-            if isinstance(argument, str) and name not in launch.kernel.maps
+            for (_, annotation), argument in zip(launch.kernel.params, launch.args, strict=True)
+            if isinstance(argument, str) and not is_map(annotation)
         }
 
 
@@ -196,6 +197,18 @@ class Call:
         for copy in reversed(self.finish):
             copy()
         self.result = self.library.result(self.result)
+
+
+def is_map(annotation: Any) -> bool:
+    """Returns whether a parameter is a tensor map."""
+    return typing.get_origin(annotation) is Map
+
+
+def use_of(kernel: Traced, name: str, annotation: Any, view: View | None) -> MapUse | None:
+    """Returns how a kernel uses its tensor map over ``view``; None for another parameter."""
+    if view is None or not is_map(annotation):
+        return None
+    return kernel.maps.get(name) or MapUse.any(view.shape, view.itemsize, typing.get_args(annotation)[0])
 
 
 def resolve(argument: Any, values: Mapping[str, Any]) -> Any:
@@ -320,8 +333,8 @@ def _bind(plan: Plan, launch: Launch, layouts: Layouts, device: Any) -> Callable
     encoders: list[tuple[Callable[[int], bytes], int]] = []
     numbers: list[Any] = []
     sources: list[tuple[int, int]] = []  # of each parameter: maps, values or numbers, and the position there
-    for (param, _), argument in zip(kernel.params, launch.args, strict=True):
-        use = kernel.maps.get(param)
+    for (param, annotation), argument in zip(kernel.params, launch.args, strict=True):
+        use = use_of(kernel, param, annotation, mapped.get(argument))
         if use is not None:
             encode = functools.lru_cache(KEPT_ADDRESSES)(cuda.MovableMap(plan.tensor_map(mapped[argument], use)))
             sources.append((0, len(encoders)))

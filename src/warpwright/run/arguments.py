@@ -26,7 +26,6 @@ from warpwright.types import Scalar
 
 __all__ = ["check_ranks", "memory_arrays", "nbytes_of", "pass_arguments", "typed_arguments", "value_of"]
 
-ROW_BYTES = 16  # of a box, at least
 POINTER_TYPES = ("u64", "b64", "s64")
 _EDITS: dict[type, str] = {list: ": np.array({x})", tuple: ": np.array({x})", bytes: ": np.frombuffer({x}, np.uint8)"}
 _WORDS = {Global: "Global", Map: "tma.Map", Peers: "Peers", PeerMaps: "tma.PeerMaps"}
@@ -216,7 +215,7 @@ def _typed_argument(name: str, annotation: Any, maps: Mapping[str, MapUse], valu
             f"expected {_astype(name, element.dtype) if element.dtype else f'{element.nbytes} bytes an element'}"
         )
     if use is None and origin in (Map, PeerMaps) and value.shape:  # no copy uses the map: any box will do
-        use = MapUse((1,) * (len(value.shape) - 1) + (-(-ROW_BYTES // value.itemsize),), 0, element)
+        use = MapUse.any(value.shape, value.itemsize, element)
     return TensorMap(value, use.box, swizzle=use.swizzle) if use else value
 
 

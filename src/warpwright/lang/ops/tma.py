@@ -8,6 +8,7 @@ A box may reach outside the array: a load writes zeros there and counts their by
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,7 @@ __all__ = [
 
 Barrier = mbarrier | RemoteBarrier | Expr
 Destination = Tile | Expr
-BULK_STEP = 16
+BULK_STEP = ROW_BYTES = 16  # bytes: of a bulk copy a multiple, of a row of a box at least
 POLICIES = ("evict_first", "evict_last", "evict_normal", "evict_unchanged")
 REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
@@ -42,6 +43,12 @@ class MapUse:
     box: tuple[int, ...]
     swizzle: int
     dtype: type[Scalar]
+
+    @staticmethod
+    def any(shape: Sequence[int], nbytes: int, dtype: type[Scalar]) -> MapUse:
+        """Returns the use of a map that no instruction reads, over an array of ``shape`` with elements of ``nbytes``:
+        any box will do."""
+        return MapUse((1,) * (len(shape) - 1) + (-(-ROW_BYTES // nbytes),), 0, dtype)
 
 
 def load(

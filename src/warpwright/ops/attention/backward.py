@@ -244,7 +244,7 @@ def _check(views: Mapping[str, View], stats: Mapping[str, View], rows: tuple[int
 def choose(problem: Problem, arch: str, config: Any = None, mods: Mods = NO_MODS) -> binding.Plan:
     """Returns the plan of ``problem`` with ``mods`` on ``arch``, by ``config`` or by the fastest configuration."""
     planned, kernels = OWN[kernels_of(arch)]
-    found = planned(problem, config=config)
+    found = planned(problem, config=config, **({} if mods == NO_MODS else {"modified": True}))
     traced = kernels(found.config, found.bounds, *([] if mods == NO_MODS else [mods]))
     dtype, scratch, scalars = types.of_dtype(problem.dtype), dict(found.scratch), dict(found.scalars)
     steps = [(each.trace(arch, dtype=dtype), grid) for each, grid in zip(traced, found.grids, strict=True)]

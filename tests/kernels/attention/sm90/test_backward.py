@@ -26,9 +26,17 @@ from tests.samples import sampled
 from warpwright.errors import UsageError
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90.backward import kernels_of
-from warpwright.kernels.attention.sm90.backward_plan import CONFIGS, plan
+from warpwright.kernels.attention.sm90.backward_plan import (
+    CONFIGS,
+    LONG,
+    BackwardConfig,
+    in_order,
+    plan,
+    plan_varlen,
+)
 from warpwright.lang import bf16
-from warpwright.ops.attention.backward import gradients
+from warpwright.layout.tensor_map import TensorMap
+from warpwright.ops.attention.backward import choose, gradients
 from warpwright.ptx.ptxas import assemble
 
 WIDE: list[dict[str, Any]] = [
@@ -36,6 +44,12 @@ WIDE: list[dict[str, Any]] = [
     {"head_dim": 136, "window": (20, 7), "dtype": np.dtype(np.float16)},
     {"head_dim": 248, "scale": 0.3},
     {"head_dim": 192, "batch": 2, "window": (None, 90), "q_len": 280},
+]
+LONGER: list[dict[str, Any]] = [
+    {"heads": 4, "kv_heads": 2, "q_len": 333, "kv_len": 200},
+    {"batch": 2, "q_len": 79, "kv_len": 300, "head_dim": 104, "scale": 0.3},
+    {"q_len": 161, "kv_len": 400, "dtype": np.dtype(np.float16)},
+    {"q_len": 1, "kv_len": 129},
 ]
 WITH_96: list[dict[str, Any]] = [
     {"head_dim": 96, "batch": 2, "heads": 4, "kv_heads": 2, "window": (30, 40), "q_len": 310, "scale": 0.3},
@@ -71,6 +85,42 @@ def test_any_first_tile_of_queries(head_dim: int) -> None:
     given, config = random(problem), plan(problem).config
     verify(problem, given, differentiate(problem, given, replace(config, rotated=not config.rotated)))
     assert config.rotated
+
+
+@sampled("changes", LONGER, every=2)
+@pytest.mark.parametrize("causal", [False, True])
+def test_tiles_of_80_queries(changes: dict[str, Any], causal: bool) -> None:
+    problem = replace(SMALL, causal=causal, **{"head_dim": 128} | changes)
+    given = random(problem)
+    verify(problem, given, differentiate(problem, given, LONG[causal]))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_tiles_of_80_queries_in_a_fixed_order(causal: bool) -> None:
+    problem = replace(SMALL, heads=4, kv_heads=2, q_len=300, kv_len=400, head_dim=128, causal=causal)
+    config = replace(LONG[causal], rotated=False, ordered=True, ascending=causal)
+    given = random(problem)
+    values = arrays(problem, given, config)
+    values["dlse"] = np.zeros_like(values["lse"])
+    for kernel, grid, args in launches(problem, values, config):
+        verdict = ww.check(kernel, grid, args=args, device=H200, update=True)
+        assert verdict.kind == "clean", verdict
+    verify(problem, given, (values["dq"], values["dk"], values["dv"]))
+
+
+def test_long_sequences_have_tiles_of_80_queries() -> None:
+    def tile(q_len: int, **changes: Any) -> tuple[BackwardConfig, int]:
+        problem = replace(Problem(1, 1, 1, q_len, 16384, 128, BF16), **changes)
+        return plan(problem).config, in_order(problem).tile[0]
+
+    assert tile(8192) == tile(16384) == (LONG[False], 80)
+    assert tile(16384, causal=True) == (LONG[True], 80)
+    assert tile(4096) == (CONFIGS[128, False], 64)
+    assert tile(8192, causal=True) == tile(16384, window=(1000, 0)) == (CONFIGS[128, True], 64)
+    assert tile(16384, window=(1000, None)) == (CONFIGS[128, False], 64)
+    assert tile(16384, head_dim=96) == (CONFIGS[96, False], 80)
+    every = Problem(1, 1, 1, 16384, 16384, 128, BF16)
+    assert plan(every, modified=True).config == plan_varlen(every, 16384, 16384).config == CONFIGS[128, False]
 
 
 def one_hot(problem: Problem) -> Any:
@@ -150,7 +200,18 @@ def test_the_verdict_of_wide_heads_is_clean(problem: Problem) -> None:
 @sampled("bounds", [(False, False), (False, True), (True, False), (True, True)], keep=[(True, True)])
 @pytest.mark.parametrize("head_dim", [64, 96, 128, 192, 256])
 def test_no_spills_and_no_serialised_wgmma(head_dim: int, bounds: tuple[bool, bool]) -> None:
-    config = CONFIGS[head_dim, bounds[1]]
+    require_registers(CONFIGS[head_dim, bounds[1]], bounds)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_no_spills_of_tiles_of_80_queries(causal: bool, ordered: bool) -> None:
+    order = {"rotated": False, "ordered": True, "ascending": causal} if ordered else {}
+    require_registers(replace(LONG[causal], **order), (False, causal))
+
+
+def require_registers(config: BackwardConfig, bounds: tuple[bool, bool]) -> None:
+    """Require that the assembler spills no register and serialises no wgmma."""
     traced = [each.trace(dtype=bf16) for each in kernels_of(config, bounds)]
     assert traced[1].smem_bytes <= config.smem_bytes
     for each in traced:
@@ -198,3 +259,14 @@ def test_a_fast_profile_runs_the_ctas_that_others_wait_for() -> None:
         values["progress"][...] = 0.0  # as `prepare` leaves them
         _, (kernel, grid, args), _ = launches(problem, values)
         assert ww.profile(kernel, grid, args=args, device="h200", limit=1 << 20).time_us > 0
+
+
+def test_a_tensor_map_that_no_copy_reads_is_one() -> None:
+    """CTAs of 80 queries convert no dQ, so `gradients` has a parameter for nothing."""
+    long = replace(SMALL, head_dim=128)
+    values = arrays(long, random(long), LONG[False])
+    _, (traced, _, args), _ = launches(long, values, LONG[False])
+    assert "dq" not in traced.maps
+    given = dict(zip((name for name, _ in traced.params), args, strict=True))
+    assert isinstance(given["dq"], TensorMap) and given["dq"].box == (8, 1, 1, 1)
+    assert "dq" not in choose(long, "sm_90a", LONG[False]).unmapped()

@@ -172,19 +172,20 @@ def gradients(
     role      warps  moves                                                 waits for           signals
     load      0      K, V; Q, dO, shifts and means of the queries -> rings  empty of each       full of each
     save      1      ring `sums` -> added to the sums of dQ                 sums.full           sums.empty
-    convert   2-3    sums of an earlier head -> dQ                          staged.full
+    convert   2-3    sums of an earlier head -> dQ, unless crowded          staged.full
     multiply  4-     rings -> registers -> dS, ring `sums`; dK, dV          full, sums.empty    empty, sums.full
     """
     memory, queries = Memory.of(config, dtype), config.tile[0]
     block, more = block_of(config, more)
     sequences, of_keys = more if packed else (), block.batch * nctaid.y + block.head
-    converter = Converter(config, sums_at, dtype, scale)
+    converter = None if config.crowded else Converter(config, sums_at, dtype, scale)
     extent = Extent.of_block(block.number, block.batch, (q_len, kv_len), begin, end, config.tile, sequences)
     key, mask = extent.key, QueryMask.of(extent, bounds, config.tile)
     order, of_all, captured = tiles_of(config, mask, key, block, blocks), of_keys * group, more
     if mods.mask:
         order, captured = ListedTiles.of(more, q_len, config.tile, group, key, of_all)
-    init_barriers((memory.kv, *memory.rings, converter.staged), (q, k, v, do, dk, dv, dq, sums))
+    rings = *memory.rings, *([] if converter is None else [converter.staged])
+    init_barriers((memory.kv, *rings), (q, k, v, do, dk, dv, dq, sums))
     bar.sync()
 
     @role(warps=range(WARPS))
@@ -213,12 +214,12 @@ def gradients(
     @role(warp=1, elect=True)
     def save() -> None:
         phase, rows, at = var(u32, 0), memory.sums.members["sums"].shape[0], order.begin()
-        done = Progress(Global(u32, progress), blocks, slots)
+        done = Progress(Global(u32, progress), blocks, slots, converter is not None)
         griddepcontrol.wait()
         done.wait_free(of_keys)
         turns = Turns.of(config, progress, (of_keys, blocks, block.number), mask, key)
         if turns is None:
-            # A converter cleared these sums by the generic proxy, TMA adds to them by the async one.
+            # These sums were cleared by the generic proxy, TMA adds to them by the async one.
             fence.proxy_async("global")
         for number in loop(select(extent.exists, group, 0)):
             at.enter(number)
@@ -248,21 +249,23 @@ def gradients(
         # No earlier: the CTAs of `convert` would wait on SMs where CTAs of a launch on another stream could run.
         griddepcontrol.launch_dependents()
 
-    @role(warps=CONVERTERS, when=of_keys >= lag)
-    def convert_ahead() -> None:
-        converter.begin()
-        done, before = Progress(Global(u32, progress), blocks, slots), of_keys - lag
-        griddepcontrol.wait()
-        done.wait_ended(before)
-        # The sums are acquired by the generic proxy, TMA reads them by the async one.
-        fence.proxy_async("global")
-        for item in loop(block.number, items, blocks):
-            converter.round(before % slots * items + item)
-            at_head = before // nctaid.y, before % nctaid.y * group + item // tiles
-            tile = TileOfQueries.at(item % tiles, at_head, nctaid.y * group, q_len, queries, sequences)
-            converter.store(dq, tile.place)
-        with If(converter.one):
-            done.count_conversion(before)
+    if converter is not None:
+
+        @role(warps=CONVERTERS, when=of_keys >= lag)
+        def convert_ahead() -> None:
+            converter.begin()
+            done, before = Progress(Global(u32, progress), blocks, slots), of_keys - lag
+            griddepcontrol.wait()
+            done.wait_ended(before)
+            # The sums are acquired by the generic proxy, TMA reads them by the async one.
+            fence.proxy_async("global")
+            for item in loop(block.number, items, blocks):
+                converter.round(before % slots * items + item)
+                at_head = before // nctaid.y, before % nctaid.y * group + item // tiles
+                tile = TileOfQueries.at(item % tiles, at_head, nctaid.y * group, q_len, queries, sequences)
+                converter.store(dq, tile.place)
+            with If(converter.one):
+                done.count_conversion(before)
 
     @role(warps=range(WARPS, 3 * WARPS), when=extent.exists)
     def multiply() -> None:

@@ -58,16 +58,19 @@ CONVERTERS = range(2, 4)  # the warps that convert, one for each half of a tile
 class Progress:
     """Two counters of each head of K, in memory: CTAs that have ended, and warps that have converted their share.
 
-    Each head has ``blocks`` CTAs, and its sums are those of number head % ``slots``.
+    Each head has ``blocks`` CTAs, and its sums are those of number head % ``slots``. Where no CTA converts sums of
+    earlier heads, ``ahead``, each head has sums of its own, and nobody counts.
     """
 
     words: Global[u32]
     blocks: Any
     slots: Any
+    ahead: bool = True
 
     def count_end(self, head: Any) -> None:
         """Count a CTA of ``head``. Issued by the thread whose adds to the sums are complete: it releases them."""
-        red.add(self.words + head * 2, 1, sem="release", scope="gpu")
+        if self.ahead:
+            red.add(self.words + head * 2, 1, sem="release", scope="gpu")
 
     def wait_ended(self, head: Any) -> None:
         """Wait until all CTAs of ``head`` have ended; this thread acquires their sums."""
@@ -79,6 +82,8 @@ class Progress:
 
     def wait_free(self, head: Any) -> None:
         """Wait until the sums of ``head`` are 0: the head before in the same memory is converted."""
+        if not self.ahead:
+            return
         with If(head >= self.slots):
             await_count(self.words + ((head - self.slots) * 2 + 1), self.blocks * len(CONVERTERS))
 

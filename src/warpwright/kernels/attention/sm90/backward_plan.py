@@ -14,6 +14,7 @@ __all__ = [
     "CONFIGS",
     "GREATEST_HEAD",
     "HEAD_DIMS",
+    "LONG",
     "ROW",
     "WIDE",
     "BackwardConfig",
@@ -59,6 +60,12 @@ class BackwardConfig:
     def wide(self) -> bool:
         """Whether the gradients are those of `sm90.backward_wide`."""
         return self.head_dim > WIDE
+
+    @property
+    def crowded(self) -> bool:
+        """Whether a tile of queries fills registers and shared memory. Then dQ has the registers of dP, dK is issued
+        behind dQ, and no warps convert sums of earlier heads."""
+        return not self.wide and self.tile[0] * self.head_dim > 64 * WIDE
 
     @property
     def cluster(self) -> int:
@@ -113,7 +120,7 @@ class BackwardConfig:
         )
         if self.wide:
             return CONTROL_BYTES + 2 * (halves + keys * 128) + 8 * queries * 64 + 16 * queries
-        return CONTROL_BYTES + 2 * halves + 8 * queries * self.head_dim + 16 * queries
+        return CONTROL_BYTES + 2 * halves + (4 if self.crowded else 8) * queries * self.head_dim + 16 * queries
 
 
 CONFIGS = {  # by head dimension and whether there is a right bound
@@ -128,6 +135,11 @@ CONFIGS = {  # by head dimension and whether there is a right bound
     (256, False): BackwardConfig(256, (64, 128), rotated=True, do_stages=1),
     (256, True): BackwardConfig(256, (64, 128), do_stages=1),
 }
+LONG = {  # by whether there is a right bound: fewer reads of shared memory for a product, for the power limit decides
+    False: BackwardConfig(128, (80, 128), rotated=True),
+    True: BackwardConfig(128, (80, 128)),
+}
+LONG_QUERIES = {False: 8192, True: 16384}  # from which `LONG` is faster, of 4096, 8192 and 16384 measured
 HEAD_DIMS = (64, 96, 128, 192, 256)
 GREATEST_HEAD = HEAD_DIMS[-1]
 
@@ -163,9 +175,12 @@ class BackwardPlan(Generic[C]):
     scalars: dict[str, int | float | str]
 
 
-def plan(problem: Problem, *, config: BackwardConfig | None = None) -> BackwardPlan[BackwardConfig]:
-    """Returns the launches for ``problem``, by ``config`` or else by the fastest one."""
-    found = launches_of(problem, config or _choose(problem))
+def plan(
+    problem: Problem, *, config: BackwardConfig | None = None, modified: bool = False
+) -> BackwardPlan[BackwardConfig]:
+    """Returns the launches for ``problem``, by ``config`` or else by the fastest one, of those that have registers for
+    functions of the user if ``modified``."""
+    found = launches_of(problem, config or (_choose(problem) if modified else _fastest(problem)))
     return with_sums(found, problem.batch * problem.kv_heads, problem)
 
 
@@ -180,7 +195,7 @@ def in_order(problem: Problem) -> BackwardConfig:
             f"attention: given deterministic=True and head dimension {problem.head_dim}, whose kernel sums the "
             f"gradient by q in any order; expected deterministic=False, or a head dimension of at most {WIDE}"
         )
-    return replace(_choose(problem), rotated=False, ordered=True, ascending=problem.right is not None)
+    return replace(_fastest(problem), rotated=False, ordered=True, ascending=problem.right is not None)
 
 
 def launches_of(problem: Problem, config: C) -> BackwardPlan[C]:
@@ -224,13 +239,13 @@ def convert_ahead(found: BackwardPlan[BackwardConfig], heads: int, problem: Prob
     CTAs convert the sums of the head ``lag`` before their own, whose CTAs have all ended on an H200 when they begin: so
     many CTAs after 1.1 times those that are resident, 1.5 times with a bound, with which CTAs of a head take different
     times. After 0.75 times as many more the conversion has ended too. Heads that take turns (`turning_heads`) begin and
-    end together.
+    end together. CTAs of a crowded configuration convert none.
     """
     tiles, blocks, resident = found.grids[0][0], found.grids[1][0], found.config.resident
     width = min(turning_heads(found, problem), heads)
     late = 1.1 if problem.left is None and problem.right is None else 1.5
     lag, more = (width * (math.ceil(x * resident / (width * blocks)) + (width > 1)) for x in (late, 0.75))
-    lag = min(lag, heads)
+    lag = heads if found.config.crowded else min(lag, heads)
     slots = min(lag + more, heads)
     sum_heads, counters = slots * problem.group, 2 + blocks if found.config.ordered else 2
     scratch = found.scratch | {"sums": (sum_heads * tiles * found.config.sum_rows, ROW), "progress": (heads, counters)}
@@ -292,6 +307,13 @@ def plan_varlen(
     return with_sums(launches, problem.kv_heads, problem)
 
 
+def _fastest(problem: Problem) -> BackwardConfig:
+    """Returns the fastest configuration for sequences of one length."""
+    bounded, found = problem.right is not None, _choose(problem)
+    long = problem.left is None and problem.q_len >= LONG_QUERIES[bounded]
+    return LONG[bounded] if long and found.head_dim == LONG[bounded].head_dim else found
+
+
 def _choose(problem: Problem) -> BackwardConfig:
-    """Returns the fastest configuration."""
+    """Returns the fastest configuration for sequences of any lengths, and for functions of the user."""
     return CONFIGS[width_of_gradients(problem, HEAD_DIMS), problem.right is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 from warpwright.kernels.attention.problem import PANEL
@@ -311,14 +311,15 @@ class BackwardConsumer(BackwardScores):
     """
 
     def __init__(self, memory: Memory, mask: QueryMask, key: Any, scale: Any, config: BackwardConfig) -> None:
-        self.memory, self.early = memory, config.early
+        self.memory, self.early, self.crowded = memory, config.early, config.crowded
         self.own, self.one, self.number = shfl.idx(warp.id // WARPS - 1, 0), elect_one(), warp.id - WARPS
         self.leader = self.one & (warp.id % WARPS == 0)
         queries, head_dim = config.tile[0], config.head_dim
         super().__init__(memory, mask, key, scale, queries)
         self.dp = wgmma.accumulator(f32, (STRIP, queries))
         self.dk, self.dv = (wgmma.accumulator(f32, (STRIP, head_dim)) for _ in range(2))
-        self.dq = wgmma.accumulator(f32, (STRIP, queries // CONSUMERS if head_dim == STRIP else queries))
+        part_of_dq = STRIP, queries // CONSUMERS if head_dim == STRIP else queries
+        self.dq = self.dp if config.crowded else wgmma.accumulator(f32, part_of_dq)
         self.dq_warps = config.dq_warps
         self.weights, self.ds = ([var(b32, 0) for _ in range(queries // 4)] for _ in range(2))
         clear(self.dk, self.dv)
@@ -382,11 +383,12 @@ class BackwardConsumer(BackwardScores):
             with If(self.leader):
                 slot_do.empty.arrive()
         self.issue_dq(ds)
-        if self.early:
+        queued = self.early or self.crowded
+        if queued:
             issue_rs(self.dk, self.ds, slot_q.rows, True)
         # dQ is there.
-        wgmma.wait_group(1 if self.early else 0)
-        if not self.early:
+        wgmma.wait_group(1 if queued else 0)
+        if not queued:
             issue_rs(self.dk, self.ds, slot_q.rows, True)
         self.store_dq(stage)
         if more and self.early:
@@ -401,9 +403,11 @@ class BackwardConsumer(BackwardScores):
             wgmma.wait_group(1)
 
     def parts(self) -> list[slice]:
-        """Returns the columns of dS after which a part of dV is issued: all of them, or each half."""
+        """Returns the columns of dS after which a part of dV is issued: all of them, each half, or if registers are few
+        32 at a time."""
         half = self.queries // 2 // K * K
-        return [slice(0, self.queries)] if self.early else [slice(0, half), slice(half, self.queries)]
+        starts = (0,) if self.early else range(0, self.queries, 2 * K) if self.crowded else (0, half)
+        return [slice(*ends) for ends in pairwise((*starts, self.queries))]
 
     def store_dq(self, stage: Any) -> None:
         """Store the part of dQ for the role `save`."""
