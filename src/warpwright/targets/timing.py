@@ -174,7 +174,7 @@ UNITS = {
     "mma_flops": "dense 16-bit MMA flops a cycle and SM (fp8: twice, tf32: half)",
     "mma_rates": "rate of mma.sync by the type of A, as a multiple of the rate of 16-bit floats (others: 1); mxf8: "
     "8-bit floats with block scales; e2m1x2: of kind::mxf4 and mxf4nvf4",
-    "mma_least": "minimum cycles of a tensor instruction",
+    "mma_least": "minimum cycles of a tensor instruction; of one of a pair with M = 128, half of it",
     "mma_issue": "cycles that a tensor instruction blocks the issuing thread",
     "mma_latency": "cycles from the end of a tensor instruction's pipe occupancy until its accumulator is readable",
     "mma_queue": "tensor instructions in flight a CTA before issue stalls",

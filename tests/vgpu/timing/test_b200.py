@@ -1,6 +1,7 @@
 """Round trips of a virtual B200 beside published measurements of a B200 and a B300, cycles until a wait ends.
 
-SemiAnalysisAI/microbench-blackwell (`umma_latency`) issues one MMA, commits it and waits, alone and in a pair;
+SemiAnalysisAI/microbench-blackwell (`umma_latency`) issues one MMA, commits it and waits, alone and in a pair, and
+(`umma_throughput`) 256 MMAs, for every shape;
 ademeure/QuickRunCUDA (section 30.3) and Meta's latency model copy 16 to 64 KB by TMA from L2.
 """
 
@@ -40,10 +41,11 @@ FEW, MANY = 20, 60
 LOOP = 30  # cycles of the loop around what SemiAnalysis and Meta measure
 
 
-def mma_rounds(rounds: u32, ctas: int, columns: int) -> None:
-    """``rounds`` MMAs, each waited for by every thread."""
-    a, b = smem.tile(bf16, (128, 64), swizzle=128), smem.tile(bf16, (columns // ctas, 64), swizzle=128)
-    acc, done = tmem.tile(f32, (128, columns), cta_group=ctas), mbarrier()
+def mma_rounds(rounds: u32, ctas: int, columns: int, m: int, depth: int) -> None:
+    """``rounds`` times ``depth`` MMAs with M = ``m``, waited for by every thread."""
+    rows = m // ctas
+    a, b = smem.tile(bf16, (rows, 64), swizzle=128), smem.tile(bf16, (columns // ctas, 64), swizzle=128)
+    acc, done = tmem.tile(f32, (rows, columns), cta_group=ctas), mbarrier()
     one = (warp.id == 0) & elect_one()
     with If(one):
         done.init()
@@ -61,7 +63,8 @@ def mma_rounds(rounds: u32, ctas: int, columns: int) -> None:
     phase = var(u32, 0)
     for _ in loop(0, rounds):
         with If(leads):
-            tcgen05.mma(acc, a[:, :16], b[:, :16], accumulate=True, cta_group=ctas)
+            for _mma in range(depth):
+                tcgen05.mma(acc, a[:, :16], b[:, :16], accumulate=True, cta_group=ctas)
             tcgen05.commit(done, cta_group=ctas, multicast=None if ctas == 1 else 0b11)
         done.wait(phase)
         phase.set(phase ^ 1)
@@ -72,13 +75,13 @@ def mma_rounds(rounds: u32, ctas: int, columns: int) -> None:
 
 
 @kernel("sm_100a", threads=128)
-def of_one_cta(rounds: u32, *, columns: int = 128) -> None:
-    mma_rounds(rounds, 1, columns)
+def of_one_cta(rounds: u32, *, columns: int = 128, m: int = 128, depth: int = 1) -> None:
+    mma_rounds(rounds, 1, columns, m, depth)
 
 
 @kernel("sm_100a", threads=128, cluster=2)
-def of_a_pair(rounds: u32, *, columns: int = 128) -> None:
-    mma_rounds(rounds, 2, columns)
+def of_a_pair(rounds: u32, *, columns: int = 128, m: int = 256, depth: int = 1) -> None:
+    mma_rounds(rounds, 2, columns, m, depth)
 
 
 @kernel("sm_100a", threads=32)
@@ -114,6 +117,20 @@ def test_an_mma_until_its_wait_ends(ctas: int, columns: int, published: int) -> 
     """With an MMA latency of 190, assumed before, 330 cycles and more."""
     found = cycles_a_round(PROBES[ctas].trace(columns=columns), grid=ctas)
     assert found == pytest.approx(published + LOOP, rel=0.17)
+
+
+@pytest.mark.parametrize(
+    ("ctas", "m", "columns", "published"),
+    [(1, 64, 128, 64.6), (1, 128, 64, 48.6), (1, 128, 128, 64.6), (2, 128, 64, 25.7), (2, 128, 128, 32.7),
+     (2, 128, 256, 64.7), (2, 256, 64, 43.7), (2, 256, 128, 64.8)],
+)  # fmt: skip
+def test_mmas_one_after_the_other(ctas: int, m: int, columns: int, published: float) -> None:
+    """256 MMAs for one commit (`umma_throughput`, bf16, both operands in shared memory): an SM of a pair with M = 128
+    has 64 rows at the full rate, 64 rows of a single SM take the time of 128."""
+    few, many = (
+        cycles_a_round(PROBES[ctas].trace(columns=columns, m=m, depth=depth), grid=ctas) for depth in (8, 72)
+    )
+    assert (many - few) / 64 == pytest.approx(published, rel=0.07)
 
 
 @pytest.mark.parametrize(("rows", "published"), [(128, (530, 503)), (256, (658, 634)), (512, (925, 897))])

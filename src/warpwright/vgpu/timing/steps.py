@@ -267,7 +267,8 @@ def _mma(reader: Reader, op: Op) -> Steps:
     kind = inst["kind"].removeprefix("kind::")
     desc = InstrDescriptor.decode(op["idesc"] & 0xFFFF_FFFF, kind)
     reader.pairs |= group > 1
-    rows, n = max(desc.m // group, 128), desc.n
+    # 64 rows of one SM take the time of 128. Of a pair, M = 128 leaves no lane idle: half of N is in the other 64 lanes.
+    rows, n = desc.m // group if group > 1 else max(desc.m, 128), desc.n
     left = () if tmem_a else tuple((r, _start_address(op["a"])) for r in ranks)
     right = tuple((r, _start_address(op["b"])) for r in ranks)
     nbytes = (desc.m // group if left else 0) * WARP + n // group * WARP

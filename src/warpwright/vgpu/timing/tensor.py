@@ -11,6 +11,7 @@ from warpwright.vgpu.timing.steps import Mma, Step, WarpMma
 from warpwright.vgpu.timing.units import WINDOW
 
 K_ELEMENTS = 16
+ROWS = 128  # of an SM, of a tcgen05.mma that takes `mma_least`
 MMA_FLOPS = 4096  # of an m16n8k16
 
 __all__ = ["STEPS"]
@@ -44,7 +45,8 @@ def mma_end(replay: Replay, rank: int, mma: Mma, begin: float) -> float:
     flops = 2 * mma.rows * mma.n * K_ELEMENTS
     reading = mma.nbytes / timing.shared_bytes
     ready = replay.units.shared[rank].take(begin, reading, WINDOW)
-    return max(begin + max(flops / timing.mma_flops, reading, timing.mma_least), ready)
+    least = timing.mma_least * (mma.rows / ROWS if len(mma.ranks) > 1 else 1.0)
+    return max(begin + max(flops / timing.mma_flops, reading, least), ready)
 
 
 def tmem_copy(replay: Replay, warp: Warp, step: Step, now: float) -> float:
