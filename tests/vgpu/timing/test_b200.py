@@ -127,9 +127,7 @@ def test_an_mma_until_its_wait_ends(ctas: int, columns: int, published: int) -> 
 def test_mmas_one_after_the_other(ctas: int, m: int, columns: int, published: float) -> None:
     """256 MMAs for one commit (`umma_throughput`, bf16, both operands in shared memory): an SM of a pair with M = 128
     has 64 rows at the full rate, 64 rows of a single SM take the time of 128."""
-    few, many = (
-        cycles_a_round(PROBES[ctas].trace(columns=columns, m=m, depth=depth), grid=ctas) for depth in (8, 72)
-    )
+    few, many = (cycles_a_round(PROBES[ctas].trace(columns=columns, m=m, depth=depth), grid=ctas) for depth in (8, 72))
     assert (many - few) / 64 == pytest.approx(published, rel=0.07)
 
 

@@ -267,7 +267,7 @@ def _mma(reader: Reader, op: Op) -> Steps:
     kind = inst["kind"].removeprefix("kind::")
     desc = InstrDescriptor.decode(op["idesc"] & 0xFFFF_FFFF, kind)
     reader.pairs |= group > 1
-    # 64 rows of one SM take the time of 128. Of a pair, M = 128 leaves no lane idle: half of N is in the other 64 lanes.
+    # M = 64 takes the time of 128 rows. M = 128 of a pair leaves no lane idle: 64 lanes have the other half of N.
     rows, n = desc.m // group if group > 1 else max(desc.m, 128), desc.n
     left = () if tmem_a else tuple((r, _start_address(op["a"])) for r in ranks)
     right = tuple((r, _start_address(op["b"])) for r in ranks)
