@@ -314,6 +314,9 @@ ATTENTION: dict[str, Callable[..., Watched]] = {
     "backward sm90 of 96": functools.partial(
         attention_backward, 1, replace(HEADS, head_dim=96, q_len=400), BackwardConfig(96, (80, 128), resident=1)
     ),
+    "backward sm90 long": functools.partial(
+        attention_backward, 1, replace(HEADS, head_dim=128, q_len=400), BackwardConfig(128, (80, 128))
+    ),
     "backward sm90 early": functools.partial(
         attention_backward, 1, HEADS, BackwardConfig(64, (64, 128), early=True, resident=1)
     ),

@@ -100,7 +100,7 @@ NEXT_PART = "the next mbarrier brings the next part, published after all warps t
 ALL_READ = "the wait for the first strip has all stores of the part before"
 AFTER_Q = "the loader has waited for Q, released after dO"
 TILES = "dO comes after Q, which is released when all MMAs of its tile are complete"
-GRADIENTS = "backward sm90( of 96| early| packed| modified| ordered| ascending)?"
+GRADIENTS = "backward sm90( of 96| long| early| packed| modified| ordered| ascending)?"
 EARLY = "backward sm90 (early|packed|modified)"
 Q_RELEASE = "the loader has waited for Q, which is released when all warps have begun the work of this item"
 PROMPT = "it is for ptxas, which may otherwise delay reads; the lanes share no memory there"
@@ -230,13 +230,13 @@ ATTENTION = {
     r"backward sm100 kernel tcgen05\.fence::\w+ #0$": FRESH,
     r"(few queries|backward) sm100 kernel tcgen05\.fence::before\w* #1$": BEFORE_DEALLOC,
     rf"{GRADIENTS} load mbarrier\.try_wait\S* #1$": TILES,
-    r"backward sm90( of 96| ordered| ascending)? multiply wgmma\.commit_group\S* #[2389]$": TILES,
+    r"backward sm90( of 96| long| ordered| ascending)? multiply wgmma\.commit_group\S* #[2389]$": TILES,
     r"backward sm90 multiply wgmma\.fence\S* #([14567]|1[01])$": FENCE_BEFORE,
-    r"backward sm90 (of 96|ordered|ascending) multiply wgmma\.fence\S* #([1457]|1[01])$": FENCE_BEFORE,
+    r"backward sm90 (of 96|long|ordered|ascending) multiply wgmma\.fence\S* #([1457]|1[01])$": FENCE_BEFORE,
     rf"{EARLY} multiply wgmma\.commit_group\S* #[27]$": TILES,
     rf"{EARLY} multiply wgmma\.fence\S* #[1345689]$": FENCE_BEFORE,
     rf"{EARLY} multiply wgmma\.wait_group\S* #[27]($|: a group more)": TILES,
-    r"backward sm90( of 96| ordered| ascending)? multiply wgmma\.wait_group\S* #[27]($|: a group more)": TILES,
+    r"backward sm90( of 96| long| ordered| ascending)? multiply wgmma\.wait_group\S* #[27]($|: a group more)": TILES,
     r"backward sm90 wide value_gradients wgmma\.fence\S* #[247]$": FENCE_BEFORE,
     r"backward sm90 wide key_gradients wgmma\.fence\S* #[23467]$": FENCE_BEFORE,
     r"backward sm90 wide key_gradients wgmma\.commit_group\S* #[14]$": ONE_WAIT,

@@ -48,6 +48,7 @@ SOME = {
     "fp8 values": 7,
     "backward sm90": 100,
     "backward sm90 of 96": 100,
+    "backward sm90 long": 100,
     "backward sm90 ordered": 100,
     "backward sm90 wide": 100,
     "backward sm90 prepare": 4,
