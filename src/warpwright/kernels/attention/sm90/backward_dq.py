@@ -59,7 +59,7 @@ class Progress:
     """Two counters of each head of K, in memory: CTAs that have ended, and warps that have converted their share.
 
     Each head has ``blocks`` CTAs, and its sums are those of number head % ``slots``. Where no CTA converts sums of
-    earlier heads, ``ahead``, each head has sums of its own, and nobody counts.
+    earlier heads, ``ahead`` is False: each head has sums of its own, and no thread counts.
     """
 
     words: Global[u32]

@@ -64,7 +64,7 @@ class BackwardConfig:
     @property
     def crowded(self) -> bool:
         """Whether a tile of queries fills registers and shared memory. Then dQ has the registers of dP, dK is issued
-        behind dQ, and no warps convert sums of earlier heads."""
+        after dQ, without a wait, and no warps convert sums of earlier heads."""
         return not self.wide and self.tile[0] * self.head_dim > 64 * WIDE
 
     @property
