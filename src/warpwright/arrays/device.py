@@ -81,6 +81,11 @@ class Span:
         data = (low, not self.writable)
         self.__array_interface__ = {"data": data, "shape": (high - low,), "typestr": "|u1", "version": 3}
 
+    @property
+    def whole(self) -> bool:
+        """Whether the span is one writable array without gaps between its elements."""
+        return self.writable and len(self.arrays) == 1 and self.arrays[0].nbytes == self.high - self.low
+
     def write_back(self, memory: NDArray[np.uint8], *, discard: bool = False) -> list[NDArray[Any]]:
         """Copy ``memory``, the span's bytes after a launch, to the writable arrays, unless ``discard``.
 

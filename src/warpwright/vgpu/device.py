@@ -135,7 +135,7 @@ class Device:
         launch.insts, launch.limit, launch.seed = kernel.program.insts, limit, seed
         launch.slice = _SLICE if self.spec.gpus == 1 else _NODE_SLICE
         self._check(launch)
-        launch.bind(args, memory)
+        launch.bind(args, memory, discard=discard)
         if listener is not None:
             launch.chosen = listener.launched(launch)
             launch.slice = _slice(launch, listener)

@@ -284,9 +284,10 @@ class Launch:
         linear = cta[0] + self.grid[0] * (cta[1] + self.grid[1] * cta[2])
         return values | {"%smid": linear % self.spec.sms}
 
-    def bind(self, args: Sequence[Any], memory: Sequence[NDArray[Any]] | None = None) -> None:
-        """Copy the arguments to the device and write the parameter block. With ``memory``, arrays have their host
-        addresses; a module variable in one of its arrays has the value there, not its initial one."""
+    def bind(self, args: Sequence[Any], memory: Sequence[NDArray[Any]] | None = None, *, discard: bool = False) -> None:
+        """Allocate the arguments and write the parameter block. With ``memory``, arrays have their host addresses; a
+        module variable in one of its arrays has the value there, not its initial one. ``discard``: what the kernel
+        writes does not reach the arrays."""
         program = self.kernel.program
         self._check_count(args)
         kept = [(array.ctypes.data, array.ctypes.data + array.nbytes) for array in memory or ()]
@@ -299,7 +300,9 @@ class Launch:
         self._check_room(arrays)
         if memory is None:
             read = arrays if self.computes or self.loads_global else [x for x in given if isinstance(x, np.ndarray)]
-            self.memory.upload(arrays, copy=self.writes_global, read=read)
+            # A fresh copy of a large array takes the operating system longer than its bytes take to move.
+            writes = "all" if discard or self.listener is not None else "parts"
+            self.memory.upload(arrays, copy=writes if self.writes_global else "none", read=read)
         else:
             self.memory.map_host(arrays, copy=self.listener is not None)
         blocks = [self.memory.reserve(self._block(args, rank)) for rank in range(self.spec.gpus)]

@@ -77,19 +77,23 @@ class GlobalMemory:
         self._next = max(self._next, -(-(end + _GAP) // _ALIGN) * _ALIGN)
 
     def upload(
-        self, arrays: Iterable[NDArray[Any]], *, copy: bool = True, read: Sequence[NDArray[Any]] | None = None
+        self, arrays: Iterable[NDArray[Any]], *, copy: str = "all", read: Sequence[NDArray[Any]] | None = None
     ) -> None:
-        """Copy arrays in; without ``copy`` the kernel, which only reads, works in the arrays' own memory. Arrays that
-        share memory share one allocation, so that each sees the others' writes. ``read``: the arrays whose contents
-        the launch may read, None for all; a copy of others has zeros."""
+        """Allocate arrays. Arrays that share memory share one allocation, so that each sees the others' writes.
+
+        ``copy``: of which arrays the kernel has a copy; it works in the own memory of the others. ``"all"``;
+        ``"parts"``: those that are read-only, have gaps between rows, share memory or are not aligned; ``"none"``, for
+        a kernel that only reads. ``read``: the arrays whose contents the launch may read, None for all; a copy of
+        others has zeros.
+        """
         for span in spans(arrays):
             self._spans.append((span, self._next))
-            if copy:
+            if copy == "none" or (copy == "parts" and span.whole and span.low % _ATOM == 0):
+                self._add(self._next, np.asarray(span))
+            else:
                 own = self._allocate(self._next, span.high - span.low)
                 if read is None or any(span.low <= array.ctypes.data < span.high for array in read):
                     own[:] = np.asarray(span)
-            else:
-                self._add(self._next, np.asarray(span))
             self._advance(self._next + span.high - span.low)
 
     def map_host(self, arrays: Iterable[NDArray[Any]], *, copy: bool) -> None:
