@@ -38,7 +38,6 @@ class Cluster:
         self.ranks = ranks
         self.hardware = False
         self.computes = self.tells_updates = True
-        self.stores: dict[tuple[int, int, int, int], Any] = {}
         self.shared_limit = limit
         memory = np.empty(ranks * limit + 1024, np.uint8)
         start = -memory.ctypes.data % 1024

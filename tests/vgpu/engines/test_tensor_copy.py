@@ -467,32 +467,3 @@ def test_a_load_refuses_an_interleaved_map() -> None:
     assert str(raised.value) == (
         "the tensor map has interleave '16B'; expected 'none'; the virtual GPU executes no other"
     )
-
-
-def store_again(cluster: Cluster, *coords: tuple[int, int]) -> None:
-    cluster.tells_updates = False
-    for first in coords:
-        copy.complete(cluster, [operation(STORE.format(2), MAP_AT, *first, 1024)])
-
-
-@pytest.mark.parametrize("second", [(8, 8), (8, 12), (24, 8)], ids=["inside", "below", "beside"])
-def test_a_store_like_an_earlier_one_writes_its_own_box(second: tuple[int, int]) -> None:
-    cluster, array, expected = Cluster(1), *(np.zeros((16, 32), np.float16) for _ in range(2))
-    cluster.bind(TensorMap(array, (8, 16)))
-    store_again(cluster, (0, 0), second)
-    assert len(cluster.stores) == 1
-    box = cluster.shared[0, 1024 : 1024 + 256].view(np.float16).reshape(8, 16)
-    for x, y in ((0, 0), second):
-        part = expected[y : y + 8, x : x + 16]
-        part[...] = box[: part.shape[0], : part.shape[1]]
-    np.testing.assert_array_equal(array.view(np.uint16), expected.view(np.uint16))
-
-
-def test_a_store_through_a_changed_map_writes_the_other_tensor() -> None:
-    cluster, arrays = Cluster(1), [np.zeros((8, 16), np.float16) for _ in range(2)]
-    cluster.bind(TensorMap(arrays[0], (8, 16)))
-    store_again(cluster, (0, 0))
-    cluster.tensors[MAP_AT][:] = 1  # the bytes of another map
-    cluster.bind(TensorMap(arrays[1], (8, 16)))
-    store_again(cluster, (0, 0))
-    np.testing.assert_array_equal(*(array.view(np.uint16) for array in arrays))

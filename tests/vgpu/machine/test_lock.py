@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -14,7 +14,7 @@ import pytest
 
 import warpwright as ww
 from tests.vgpu.helpers import out
-from warpwright.vgpu.engines import box_batch
+from warpwright.vgpu.engines import box_batch, store_batch
 from warpwright.vgpu.jit.runtime import BRIEF, function
 from warpwright.vgpu.machine import cluster, inflight
 
@@ -65,21 +65,26 @@ def test_long_turns_release_the_lock(seconds: list[float], monkeypatch: pytest.M
     assert not any(kept(monkeypatch, seconds))
 
 
-def test_loads_keep_the_lock_up_to_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("module", "routine", "level"), [(box_batch, "load_boxes", 3), (store_batch, "store_boxes", 10)]
+)
+def test_copies_keep_the_lock_up_to_their_limit(
+    module: ModuleType, routine: str, level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found: set[bool] = set()
 
     def follow(name: str, brief: bool = False) -> Any:
-        if name == "load_boxes":
+        if name == routine:
             found.add(brief)
         return function(name, brief)
 
-    monkeypatch.setattr(box_batch, "function", follow)
+    monkeypatch.setattr(module, "function", follow)
     a = np.ones((256, 256), ml_dtypes.bfloat16)
-    ww.matmul(a, a, level=3, device="b200")
+    ww.matmul(a, a, level=level, device="b200")
     assert found == {True}
     found.clear()
-    monkeypatch.setattr(box_batch, "_BRIEF_BYTES", 0)
-    ww.matmul(a, a, level=3, device="b200")
+    monkeypatch.setattr(module, "BRIEF_BYTES", 0)
+    ww.matmul(a, a, level=level, device="b200")
     assert found == {False}
 
 

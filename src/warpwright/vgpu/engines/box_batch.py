@@ -24,11 +24,11 @@ from warpwright.vgpu.program.memory_map import RANK_SHIFT, RESERVED_SHARED
 from warpwright.vgpu.program.operation import HEAD_WORDS, values
 from warpwright.vgpu.program.program import Inst
 
-__all__ = ["Loads", "is_plain_load"]
+__all__ = ["BRIEF_BYTES", "Loads", "first_op", "is_plain_load", "last_address"]
 
 _OFFSET = (1 << RANK_SHIFT) - 1
 _MOST = 256
-_BRIEF_BYTES = 1 << 19  # copied within `runtime.BRIEF`
+BRIEF_BYTES = 1 << 19  # are copied within `runtime.BRIEF`
 IntArray = NDArray[np.int64]
 
 
@@ -67,7 +67,7 @@ class Loads:
         addresses = self._lookup(fabric, inst, rows, numbers, key)
         if addresses is None:
             return False
-        brief = len(rows) * addresses.nbytes <= _BRIEF_BYTES
+        brief = len(rows) * addresses.nbytes <= BRIEF_BYTES
         done = function("load_boxes", brief)(rows.ctypes.data, len(rows), addresses.plan_at, fabric.computes)
         if done < 0:
             return False
@@ -107,11 +107,17 @@ def _column(inst: Inst, rows: NDArray[np.uint64], name: str) -> IntArray:
     return column
 
 
-def _last_source(bound: BoundMap, box: Geometry, plan: Chunks) -> int:
-    """Returns the last host address at which a box is in memory. A map may describe more than is allocated."""
+def last_address(bound: BoundMap, box: Geometry, plan: Chunks) -> int:
+    """Returns the last host address at which a box is in memory, whole. A map may describe more than is allocated."""
     if box.reach <= len(bound.data):
         return np.iinfo(np.int64).max
     return bound.host + len(bound.data) - (int(plan.tensor.max()) + 1) * CHUNK
+
+
+def first_op(inst: Inst, rows: NDArray[np.uint64], number: int) -> Op:
+    """Returns the first of some records as operation ``number``."""
+    issuer, *words = rows[0, 1:].tolist()
+    return Op(inst, issuer >> 32, issuer >> 8 & 0xFFFFFF, issuer & 0xFF, words, number)
 
 
 def _resolve(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint64], number: int) -> _Addresses | None:
@@ -119,8 +125,7 @@ def _resolve(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint
     maps = _column(inst, rows, "map")
     if (maps != maps[0]).any():
         return None
-    at = int(rows[0, 1])
-    op = Op(inst, int(issuer[0]), at >> 8 & 0xFFFFFF, at & 0xFF, rows[0, HEAD_WORDS:].tolist(), number)
+    op = first_op(inst, rows, number)
     bound = fabric.tensor_map(op, op["map"])
     place = fabric.global_memory(op, op["map"], MAP_BYTES)
     box = geometry(bound.map)
@@ -135,7 +140,7 @@ def _resolve(fabric: Fabric, form: TensorForm, inst: Inst, rows: NDArray[np.uint
     host, stride = fabric.shared_host, fabric.shared_stride
     targets, barriers = host - phase + rank * stride + offset, host + signalled * stride + barrier
     sources, copies = np.empty_like(targets), chunks(box, phase, None)
-    words = inst.columns["coords"].start + HEAD_WORDS, box.size, bound.host, _last_source(bound, box, copies)
+    words = inst.columns["coords"].start + HEAD_WORDS, box.size, bound.host, last_address(bound, box, copies)
     arrays = targets.ctypes.data, sources.ctypes.data, barriers.ctypes.data
     indices = copies.shared_at, copies.tensor_at, copies.count
     plan = np.array([box.rank, *words, *arrays, box.nbytes, *indices, *box.latest, *box.pitches], np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,6 @@ class Fabric(Protocol):
     tmem : int32 array of shape (ranks, 512 columns, 128 lanes)
     global_lock : the lock of reductions to global memory
     tells_updates : whether a listener asks for updates of mbarriers
-    stores : tensor stores that `tensor_copy` has resolved, by what determines all but their coordinates
     """
 
     shared: NDArray[np.uint8]
@@ -52,7 +51,6 @@ class Fabric(Protocol):
     tmem: NDArray[np.int32]
     global_lock: Lock
     tells_updates: bool
-    stores: dict[tuple[int, int, int, int], Any]
 
     def tmem_allocated(self, rank: int) -> int:
         """Allocation bits: bit i is set if columns 32 i to 32 i + 31 of the CTA are allocated."""

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from warpwright import isa
 from warpwright.errors import MemoryFault, ProtocolError, UnsupportedInstruction
-from warpwright.layout.tensor_map_bytes import MAP_BYTES
 from warpwright.types import tf32
 from warpwright.vgpu.engines.box import CHUNK, Chunks, Extents, Geometry, Lines, chunks, elements, geometry
 from warpwright.vgpu.engines.op import BoundMap, Fabric, Op
@@ -28,7 +27,6 @@ __all__ = ["ALIGNMENT", "TensorForm", "copy_box", "filter_offsets", "form_of", "
 
 ALIGNMENT = 128
 MODES = ("", "tile", *FOUR_ROWS, "im2col", "im2col_no_offs")
-_STORES = 512  # kept for a cluster before all are forgotten
 _ADDRESSES = 1 << 64  # an address is a sum modulo this
 
 
@@ -95,60 +93,12 @@ class _Box(NamedTuple):
 def copy_box(fabric: Fabric, op: Op) -> None:
     """Complete a tensor load or store: data first, then complete_tx on the mbarrier of every destination."""
     form = form_of(op.inst.opcode)
-    if not form.load and _store_again(fabric, op):
-        return
     boxes = _resolve(fabric, op, form)
     if form.load:
         _load(fabric, op, form, boxes)
     else:
         for box in boxes:
             _store_box(fabric, op, box)
-        _remember_store(fabric, op, boxes)
-
-
-class _Store(NamedTuple):
-    """A store of a whole box inside the tensor, which differs from others of its instruction, CTA, map and address in
-    coordinates only. ``place``: the bytes of the map in memory, which were ``raw``; ``source``: host address."""
-
-    place: NDArray[np.uint8]
-    raw: bytes
-    box: Geometry
-    host: int
-    source: int
-    plan: Chunks
-
-
-def _key(op: Op) -> tuple[int, int, int, int]:
-    return op.inst.index, op.rank, op["map"], op["src_mem"]
-
-
-def _remember_store(fabric: Fabric, op: Op, boxes: list[_Box]) -> None:
-    """Keep how a store copies, unless only a part of its box is inside the tensor, or checks follow the maps."""
-    box, whole = boxes[0], len(boxes) == 1 and fabric.computes and not fabric.tells_updates
-    if not whole or box.part is not None or box.geometry.corners or box.geometry.reach > len(box.data):
-        return
-    plan, place = chunks(box.geometry, box.phase, None), fabric.global_memory(op, op["map"], MAP_BYTES)
-    source = fabric.shared_host + box.rank * fabric.shared_stride + box.offset - box.phase
-    if len(fabric.stores) >= _STORES:
-        fabric.stores.clear()
-    fabric.stores[_key(op)] = _Store(place, place.tobytes(), box.geometry, box.host, source, plan)
-
-
-def _store_again(fabric: Fabric, op: Op) -> bool:
-    """Complete a store like an earlier one. Returns False, without effects, if there was none, or its box is not wholly
-    inside the tensor."""
-    store = fabric.stores.get(_key(op))
-    if store is None or store.place.tobytes() != store.raw:
-        return False
-    (coords,), at, box = starts(op, store.box), store.host, store.box
-    if coords[0] * box.size % CHUNK:
-        return False
-    for coord, latest, pitch in zip(coords, box.latest, box.pitches, strict=True):
-        if not 0 <= coord <= latest:
-            return False
-        at += coord * pitch
-    function("copy_chunks")(at, store.plan.tensor_at, store.source, store.plan.shared_at, store.plan.count)
-    return True
 
 
 def _resolve(fabric: Fabric, op: Op, form: TensorForm) -> list[_Box]:

@@ -276,6 +276,7 @@ _PYTHON: dict[str, tuple[Any, list[Any]]] = {
     "mbarrier_update": (ctypes.c_int32, [ctypes.c_void_p, *[ctypes.c_int64] * 4]),
     "mbarrier_update_all": (ctypes.c_int64, [ctypes.c_void_p, *[ctypes.c_int64] * 3]),
     "load_boxes": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64]),
+    "store_boxes": (ctypes.c_int64, [_WORD] * 5),
     "hardware_multiply": (None, [ctypes.c_void_p] * 6 + [ctypes.c_int64] * 4 + [ctypes.c_void_p]),
     "copy_chunks": (None, [ctypes.c_void_p] * 4 + [ctypes.c_int64]),
     "widen_bf16": (None, [ctypes.c_void_p] * 3 + [ctypes.c_int64]),

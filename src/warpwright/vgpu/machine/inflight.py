@@ -2,8 +2,9 @@
 
 Lane code leaves a record, a row of integers, for each operation that it issues. A pipeline reissues the same tensor
 operations, and loads to the same addresses, each time it reuses a stage of its ring, so its records repeat. Such
-records complete in batches without a decoded `Op` each, and a decoded batch of tensor operations is cached under its
-records. Launches with a listener that follows operations have no such records: each operation is an `Op`.
+records, and those of tensor stores, complete in batches without a decoded `Op` each, and a decoded batch of tensor
+operations is cached under its records. Launches with a listener that follows operations have no such records: each
+operation is an `Op`.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwright.vgpu.engines import box_batch, copy, lane_copy, tensor
+from warpwright.vgpu.engines import box_batch, copy, lane_copy, store_batch, tensor
 from warpwright.vgpu.engines.op import Op
 from warpwright.vgpu.jit.compile import KERNELS, Kernel
 from warpwright.vgpu.jit.state import WAIT_BULK
 from warpwright.vgpu.machine.events import Numbers, Records
 from warpwright.vgpu.machine.fabric import ClusterFabric
+from warpwright.vgpu.program.program import Inst
 
 __all__ = ["InFlight"]
 
-_OTHER, _TENSOR, _LOAD = range(3)
+_OTHER, _TENSOR, _LOAD, _STORE = range(4)
+_Records = dict[int, list[tuple[Records, Numbers]]]  # by instruction
 _Which = slice | NDArray[np.intp]
 _CACHED = 512  # rounds remembered before all are forgotten
 
@@ -34,34 +37,42 @@ def _kinds(kernel: Kernel) -> NDArray[np.int8]:
     """Returns for each instruction how its records complete.
 
     `_TENSOR`: with all other tensor operations in flight as one batch; only if `tensor.BATCHED` has all tensor
-    instructions of the kernel. `_LOAD`: as a batch of boxes; only if the kernel changes no tensor map. `_OTHER`: as an
-    `Op` each.
+    instructions of the kernel. `_LOAD`: as a batch of boxes; only if the kernel changes no tensor map. `_STORE`: as a
+    batch of boxes. `_OTHER`: as an `Op` each.
     """
     insts = kernel.program.insts
     loads = not any(inst.traits.effect == "edits-maps" for inst in insts)
     tensor_insts = {inst.index for inst in insts if inst.traits.queue == "tensor" and inst.form.queued}
     rounds = tensor_insts if all(insts[index].name in tensor.BATCHED for index in tensor_insts) else set()
-    found = [
-        _TENSOR if inst.index in rounds else _LOAD if loads and box_batch.is_plain_load(inst) else _OTHER
-        for inst in insts
-    ]
-    return np.array(found, np.int8)
+
+    def kind(inst: Inst) -> int:
+        if inst.index in rounds:
+            return _TENSOR
+        if store_batch.is_plain_store(inst):
+            return _STORE
+        return _LOAD if loads and box_batch.is_plain_load(inst) else _OTHER
+
+    return np.array([kind(inst) for inst in insts], np.int8)
 
 
 class _Split(NamedTuple):
-    """Which records of a queue are tensor operations, the plain loads of each instruction, and the others; None where
-    there are none."""
+    """Which records of a queue are tensor operations, the plain loads and the stores of each instruction, and the
+    others; None where there are none."""
 
     tensor: _Which | None
     loads: list[tuple[int, _Which]]
+    stores: list[tuple[int, _Which]]
     others: _Which | None
 
 
 def _split(kinds: NDArray[np.int8], insts: NDArray[np.intp]) -> _Split:
     found = kinds[insts]
     tensor, others = (np.flatnonzero(found == kind) for kind in (_TENSOR, _OTHER))
-    loads = [(index, _evenly(np.flatnonzero(insts == index))) for index in np.unique(insts[found == _LOAD]).tolist()]
-    return _Split(_evenly(tensor) if len(tensor) else None, loads, _evenly(others) if len(others) else None)
+    loads, stores = (
+        [(index, _evenly(np.flatnonzero(insts == index))) for index in np.unique(insts[found == kind]).tolist()]
+        for kind in (_LOAD, _STORE)
+    )
+    return _Split(_evenly(tensor) if len(tensor) else None, loads, stores, _evenly(others) if len(others) else None)
 
 
 def _evenly(numbers: NDArray[np.intp]) -> _Which:
@@ -72,21 +83,22 @@ def _evenly(numbers: NDArray[np.intp]) -> _Which:
 
 
 class InFlight:
-    """The operations in flight in one cluster, in order of issue: records of tensor operations and of plain tensor
-    loads by instruction, and an `Op` for every other operation. ``batches`` caches decoded batches of tensor
-    operations, ``splits`` which records of a queue complete how, by their instructions."""
+    """The operations in flight in one cluster, in order of issue: records of tensor operations, of plain tensor loads
+    and of tensor stores by instruction, and an `Op` for every other operation. ``batches`` caches decoded batches of
+    tensor operations, ``splits`` which records of a queue complete how, by their instructions."""
 
     def __init__(self, cluster: ClusterFabric) -> None:
         self.cluster = cluster
         self.kinds = _kinds(cluster.launch.kernel)
         self.splits: dict[bytes, _Split] = {}
         self.batches: dict[tuple[bytes, bytes], tensor.Batch] = {}
-        self.loads = box_batch.Loads()
+        self.loads, self.stores = box_batch.Loads(), store_batch.Stores()
         self.reset()
 
     def reset(self) -> None:
         self.tensor_records: list[tuple[Records, Numbers]] = []
-        self.load_records: dict[int, list[tuple[Records, Numbers]]] = {}
+        self.load_records: _Records = {}
+        self.store_records: _Records = {}
         self.tensor_ops: list[Op] = []
         self.copy_ops: list[Op] = []
         self.overtaking = False
@@ -102,8 +114,9 @@ class InFlight:
             split = self.splits[key] = _split(self.kinds, insts.astype(np.intp))
         if split.tensor is not None:
             self.tensor_records.append(_taken(records, numbers, split.tensor))
-        for index, rows in split.loads:
-            self.load_records.setdefault(index, []).append(_taken(records, numbers, rows))
+        for queues, parts in ((self.load_records, split.loads), (self.store_records, split.stores)):
+            for index, rows in parts:
+                queues.setdefault(index, []).append(_taken(records, numbers, rows))
         return (records[:0], numbers[:0]) if split.others is None else _taken(records, numbers, split.others)
 
     def enqueue_tensor(self, op: Op) -> bool:
@@ -141,15 +154,16 @@ class InFlight:
         """Complete the tensor operations in flight, or else the copies. Returns False if nothing was in flight."""
         if self._complete_tensor_records():
             return True
-        ops: list[Op] = []
+        found = bool(self.tensor_ops or self.copy_ops or self.store_records)
         if self.tensor_ops:
             ops, self.tensor_ops = self.tensor_ops, []
             self.complete_tensor(ops)
-        elif self.copy_ops:
+        elif found:
             ops, self.copy_ops = self.copy_ops, []
+            self._complete_store_records()
             self.complete_copies(ops)
             self._release_groups()
-        return self._complete_load_records() or bool(ops)
+        return self._complete_load_records() or found
 
     def complete_tensor(self, ops: list[Op]) -> None:
         """Complete operations of tensor cores, in order of issue."""
@@ -192,6 +206,14 @@ class InFlight:
             if not self.loads.complete(self.cluster, self.cluster.insts[index], *group):
                 copy.complete(self.cluster, self._ops(*group))
         return True
+
+    def _complete_store_records(self) -> None:
+        queues, self.store_records = self.store_records, {}
+        for index in sorted(queues):
+            records, numbers = _joined(queues[index])
+            left = self.stores.complete(self.cluster, self.cluster.insts[index], records, numbers)
+            if len(left):
+                copy.complete(self.cluster, self._ops(records[left], numbers[left]))
 
     def _ops(self, records: Records, numbers: Numbers) -> list[Op]:
         return [self.cluster.op_of(*each) for each in zip(records.tolist(), numbers.tolist(), strict=True)]

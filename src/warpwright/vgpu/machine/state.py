@@ -51,7 +51,6 @@ class ClusterState:
         self.count = self.ranks * self.per_cta
         self.hardware, self.computes = launch.numerics == "hardware", launch.computes
         self.rows = rows
-        self.stores: dict[tuple[int, int, int, int], Any] = {}
         self._allocate()
         self.template = self._template()
 
