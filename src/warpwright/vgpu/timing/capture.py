@@ -285,14 +285,16 @@ def _bytes_outside(map: TensorMap, coords: Rows) -> NDArray[np.int64]:
 
 
 def _signature(rows: Rows, access: NDArray[np.bool_], stores: NDArray[np.bool_], words: Rows) -> bytes:
-    """A digest of the rows and records without coordinates and global addresses, but with the stores that repeat."""
-    same = rows.copy()
-    same[access, 3] = 0
+    """A digest of the rows and records without coordinates and global addresses, but with the stores that repeat. The
+    rows, which are large, have other addresses meanwhile."""
     sectors, firsts = np.unique(rows[stores, 3] // SECTOR, return_inverse=True)
     extents = np.unique(rows[stores, 2], return_inverse=True)[1]
     _, firsts, which = np.unique(extents * len(sectors) + firsts, return_index=True, return_inverse=True)
-    same[stores, 3] = firsts[which]
-    digest = hashlib.sha256(same.data)
+    at, again = np.flatnonzero(access), np.flatnonzero(stores)
+    addresses, rows[at, 3] = rows[at, 3], 0
+    rows[again, 3] = firsts[which]
+    digest = hashlib.sha256(rows.data)
+    rows[at, 3] = addresses
     digest.update(words.data)
     return digest.digest()
 

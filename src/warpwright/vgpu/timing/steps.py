@@ -167,6 +167,17 @@ class Facts:
         self.memory = np.array([is_memory(inst) for inst in self.insts], bool)
         self.widths = [word_count(inst) if inst.form.queued else 0 for inst in self.insts]
         self.mmas = {inst.index for inst in self.insts if inst.name in (*WARP_MMAS, "wgmma.mma_async")}
+        self.maps = launch.maps.bound
+        self.boxes: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def size_of_boxes(self, inst: Inst, map: int) -> tuple[int, int]:
+        """Returns the bytes of a tensor copy through a map, given by its number, and its requests to L2."""
+        found = self.boxes.get((inst.index, map))
+        if found is None:
+            bound = self.maps[map].map
+            inner, nbytes = bound.box[0] * bound.dtype.bits // 8, bound.nbytes * box_count(inst)
+            found = self.boxes[inst.index, map] = nbytes, -(-inner // LINE) * (nbytes // inner)
+        return found
 
 
 class Reader:
@@ -224,10 +235,7 @@ def _ranks(reader: Reader, op: Op, alone: int) -> list[int]:
 @record("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", traffic=True)
 def _tensor_copy(reader: Reader, op: Op) -> Steps:
     inst, load = op.inst, "dst_mem" in op
-    map = reader.cluster.launch.maps.bound[op["map"]].map
-    inner = map.box[0] * map.dtype.bits // 8
-    nbytes = map.nbytes * box_count(inst)
-    requests = -(-inner // LINE) * (nbytes // inner)
+    nbytes, requests = reader.facts.size_of_boxes(inst, op["map"])
     position = reader.traffic(nbytes, load)
     box = Box(position, op.rank, nbytes, requests, int(reader.keys[position]))
     if not load:
