@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -209,3 +210,11 @@ def test_a_fast_profile_of_such_a_kernel_writes_no_array() -> None:
     x = np.zeros(128, np.uint8)
     ww.profile(ww.load_ptx(LAPPED)["lapped"], 1, 64, args=[x], device="h200")
     assert not x.any()
+
+
+def test_times_are_numbers_of_python() -> None:
+    """A replay with NumPy's numbers takes half as long again."""
+    found = blackwell(10, 512, 512, 512, fast=True)
+    times = [found.time_us, found.cycles, found.clock_mhz, *dataclasses.astuple(found.usage)]
+    times += [each.end for each in found.phases]
+    assert {type(each) for each in times} == {float}

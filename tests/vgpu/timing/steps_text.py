@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from warpwright import targets
 from warpwright.targets import Timing
 from warpwright.vgpu.timing.journal import Journal
@@ -69,9 +67,9 @@ def perform(
 ) -> tuple[Outcome, Journal]:
     """Replay clusters of these warps, the CTAs' warps one after another."""
     journal = Journal(Names(), STRIDE, {})  # type: ignore[arg-type]
-    share = np.full(positions, miss)
+    share, zeros, ones = ([each] * positions for each in (miss, 0.0, 1.0))
     program = Program(list(warps), pairs=pairs)
-    works = [Work(program, share, share, 0 * share, np.ones(positions), 0 * share)] * clusters
+    works = [Work(program, share, share, zeros, ones, zeros)] * clusters
     layout = Layout(ranks, len(warps) // ranks, STRIDE, together)
     wide = Memory(1e9, 1e9, 1e9, 1e9, 1e9)
     return replay(works, timing, memory or wide, layout, journal, enough=enough), journal

@@ -23,12 +23,12 @@ def time_global(replay: Replay, warp: Warp, access: Access, now: float) -> float
     if not access.load:
         slower = timing.l2_write_bytes / timing.l2_add_bytes if access.adds else 1.0
         slower = max(slower, access.lines * timing.store_least / access.nbytes) if access.nbytes else slower
-        evicted = float(work.hbm[access.position]) if access.adds else float(not access.again)
-        link = float(work.link[access.position])
+        evicted = work.hbm[access.position] if access.adds else float(not access.again)
+        link = work.link[access.position]
         return max(served, replay.units.store(now, access.nbytes, warp.rank, slower, evicted=evicted, link=link))
-    latency = timing.ld_l2 + float(work.cold[access.position]) * (timing.ld_hbm - timing.ld_l2)
-    hbm, share = float(work.hbm[access.position]), float(work.l2[access.position])
-    link = float(work.link[access.position])
+    latency = timing.ld_l2 + work.cold[access.position] * (timing.ld_hbm - timing.ld_l2)
+    hbm, share = work.hbm[access.position], work.l2[access.position]
+    link = work.link[access.position]
     return max(served, replay.units.fetch(now, access.nbytes, hbm, share, (warp.rank,), link)) + latency
 
 

@@ -22,7 +22,7 @@ def load_box(replay: Replay, warp: Warp, step: Step, now: float) -> float:
     start = served - box.requests * timing.tma_row
     latency = latency_of(replay, run.work, box.position)
     ranks = tuple(rank for rank, _, _ in box.targets)
-    hbm, share, link = (float(each[box.position]) for each in (run.work.hbm, run.work.l2, run.work.link))
+    hbm, share, link = (each[box.position] for each in (run.work.hbm, run.work.l2, run.work.link))
     end = max(served, replay.units.fetch(start, box.nbytes, hbm, share, ranks, link)) + latency
     for target in box.targets:
         replay.at(end, partial(land_box, replay), target, (warp, step, now))
@@ -34,7 +34,7 @@ def load_box(replay: Replay, warp: Warp, step: Step, now: float) -> float:
 def latency_of(replay: Replay, work: Work, position: int) -> float:
     """Cycles from the issue of a small box to its arrival, with random jitter."""
     timing, cold = replay.timing, work.cold[position]
-    latency: float = timing.tma_l2 + cold * (timing.tma_hbm - timing.tma_l2) + work.fresh[position] * timing.tma_fresh
+    latency = timing.tma_l2 + cold * (timing.tma_hbm - timing.tma_l2) + work.fresh[position] * timing.tma_fresh
     late = timing.tma_late_l2 + cold * (timing.tma_late_hbm - timing.tma_late_l2)
     return latency + replay.chance.expovariate(1 / late) if late else latency
 
@@ -69,7 +69,7 @@ def write_box(replay: Replay, warp: Warp, step: Step, now: float, rate: float, s
     timing = replay.timing
     served = replay.units.tma[warp.rank].take(now, timing.tma_box + box.nbytes / rate)
     replay.units.shared[warp.rank].take(now, box.nbytes / timing.shared_bytes, WINDOW)
-    link = float(warp.run.work.link[box.position])
+    link = warp.run.work.link[box.position]
     read = max(served, replay.units.store(now, box.nbytes, warp.rank, slower, link=link)) + timing.tma_store
     warp.open_copy = max(warp.open_copy, read)
     warp.run.last = max(warp.run.last, read + timing.ld_l2 / 2)
