@@ -30,8 +30,10 @@ def _random(seed: int, *shape: int) -> torch.Tensor:
 
 
 def _shards(whole: torch.Tensor, ranks: int, zigzag: bool) -> list[torch.Tensor]:
+    """Returns the parts of all ranks; in memory rows come before heads on every other one."""
     chunks = whole.chunk(ranks * (2 if zigzag else 1), 2)
-    return [torch.cat([chunks[number] for number in chunks_of(rank, ranks, zigzag)], 2) for rank in range(ranks)]
+    parts = [torch.cat([chunks[number] for number in chunks_of(rank, ranks, zigzag)], 2) for rank in range(ranks)]
+    return [each.transpose(1, 2).contiguous().transpose(1, 2) if rank % 2 else each for rank, each in enumerate(parts)]
 
 
 def _late(copy: Any) -> Any:

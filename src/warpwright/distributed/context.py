@@ -55,7 +55,7 @@ class Exchange:
     """
 
     def __init__(self, shared: Workspace, problem: ContextProblem, returns: bool) -> None:
-        self.shared, self.problem, self.rank = shared, problem, shared.rank
+        self.shared, self.problem, self.rank, self.own = shared, problem, shared.rank, list[Tensor]()
         heads = problem.batch, problem.kv_heads // problem.groups
         whole = problem.groups, KINDS, *heads, problem.ranks * problem.rows, problem.head_dim
         parts = problem.groups, problem.ranks, KINDS, *heads, problem.rows, problem.head_dim
@@ -72,7 +72,8 @@ class Exchange:
         """Start a call on torch's current stream, and send keys and values; other streams of the call follow it."""
         shared, main = self.shared, self.shared.stream()
         shared.start(shared.digest(self.problem), self.flags, main)
-        own = [each if _dense_heads(each) else each.contiguous() for each in (k, v)]
+        # Kept until the end: copies of other streams read them.
+        self.own = own = [each if _dense_heads(each) else each.contiguous() for each in (k, v)]
         for other in self._streams():
             shared.order(main, other, FORK)
         for group in range(self.problem.groups):
@@ -83,6 +84,7 @@ class Exchange:
         """Let torch's current stream wait for all streams of the call, which use tensors of the caller."""
         for other in self._streams():
             self.shared.order(other, self.shared.stream(), JOIN)
+        self.own = []
 
     def calls(self, group: int) -> Iterator[tuple[int, QueryCall, list[Tensor]]]:
         """Yields the calls of a group, with the number of a stream of ``side`` and the keys and values that the call
