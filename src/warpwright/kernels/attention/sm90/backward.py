@@ -165,9 +165,8 @@ def gradients(
 ) -> None:
     """A block of keys of one head, and all queries that see some of them, of the heads that share these keys.
 
-    ``more`` are the parameters of `LISTS` if ``mods`` has a mask function, and the arrays that the functions capture;
-    or those of `PACKED` for packed sequences, of which a CTA has a block of keys of one. Those of `ORDERED` are before
-    them for an ordered configuration, with which `Turns` has the order of adding, and no mask function.
+    ``more``: the parameters of `ORDERED` for an ordered configuration (`Turns`), then of `PACKED` for packed sequences,
+    or of `LISTS` if ``mods`` has a mask function, and the arrays that the functions capture.
 
     role      warps  moves                                                 waits for           signals
     load      0      K, V; Q, dO, shifts and means of the queries -> rings  empty of each       full of each
@@ -206,8 +205,7 @@ def gradients(
                 tile, cut = at.tile_and_cut()
                 row = tile * queries
                 rows, where = extent.queries_at(head, row), place * queries + row
-                item = memory.items, (row, head, cut, 0)
-                load_rows_when_empty(to_q, q, rows, memory.stats[0], shifts + where, *item)
+                load_rows_when_empty(to_q, q, rows, memory.stats[0], shifts + where, memory.items, (row, head, cut, 0))
                 load_rows_when_empty(to_do, do, rows, memory.stats[1], means + where)
                 at.advance()
 
@@ -228,8 +226,7 @@ def gradients(
                 halves = [Slot(memory.sums, var(u32, own), phase.to(u32)) for own in range(2)]
                 if turns is not None:
                     turns.wait(number, at.tile_and_cut()[0])
-                    # The zeros and the adds of the block before are acquired by the generic proxy, TMA adds by the
-                    # async one.
+                    # Zeros and adds of the block before are acquired by the generic proxy, TMA adds by the async one.
                     fence.proxy_async("global")
                 for own, slot in enumerate(halves):
                     slot.full.wait()
@@ -262,8 +259,8 @@ def gradients(
             for item in loop(block.number, items, blocks):
                 converter.round(before % slots * items + item)
                 at_head = before // nctaid.y, before % nctaid.y * group + item // tiles
-                tile = TileOfQueries.at(item % tiles, at_head, nctaid.y * group, q_len, queries, sequences)
-                converter.store(dq, tile.place)
+                tile = TileOfQueries.at(item % tiles, at_head, nctaid.y * group, q_len, queries, sequences).place
+                converter.store(dq, tile)
             with If(converter.one):
                 done.count_conversion(before)
 
