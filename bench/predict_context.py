@@ -24,14 +24,14 @@ from warpwright.distributed.workspace import BESIDE
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90 import forward
 from warpwright.kernels.attention.sm90 import plan as forward_plan
-from warpwright.kernels.attention.sm90.backward_plan import CONFIGS as BACKWARD
+from warpwright.kernels.attention.sm90.backward_plan import LONG
 from warpwright.lang import bf16
 from warpwright.ops.attention.backward import choose
 
 HEADS, KV_HEADS, HEAD_DIM, SMS = 32, 8, 128, 132
 LINK_BYTES, MEMORY_BYTES = 370e3, 4.0e6  # a µs
-LENGTHS = (2048, 4096)  # of the two profiles
-FORWARD_TILE, BACKWARD_TILE = "128: 192x80", BACKWARD[HEAD_DIM, True]
+LENGTHS = (2560, 5120)  # of the two profiles, multiples of 64, 80 and 128
+FORWARD_TILE, BACKWARD_TILE = "128: 192x80", LONG[True]
 Tiles = Iterator[float]
 
 
@@ -109,14 +109,14 @@ def predict_step(rows: int, ranks: int, backward: bool, time: Callable[[float], 
     problem = ContextProblem("", ranks, *shape, causal=True, scale=None, zigzag=True)
     nbytes = 2 * KV_HEADS * (rows // ranks) * HEAD_DIM * 2
     sent = (ranks - 1) * nbytes / problem.groups / LINK_BYTES  # of a group of heads
-    heads, copied = KV_HEADS // problem.groups, nbytes * 2 / MEMORY_BYTES
-    if backward:  # dQ to its place; the gradients of keys of the second call are added; those of all ranks
-        copied += (4 * nbytes + 3 * ranks * nbytes + (ranks + 1) * nbytes) / MEMORY_BYTES + sent
+    heads, added = KV_HEADS // problem.groups, 0.0
+    if backward:  # the gradients of keys of the second call are added; those of all ranks
+        added = (3 * ranks * nbytes + (ranks + 1) * nbytes) / MEMORY_BYTES + sent
     calls = [
         [[*tiles(call, heads, time)] for _ in range(problem.groups) for call in problem.calls(rank)]
         for rank in range(ranks)
     ]
-    return max(makespan(of_rank, streams, copied + sent) for of_rank in calls)
+    return max(makespan(of_rank, streams, added + sent) for of_rank in calls)
 
 
 def main() -> None:

@@ -121,15 +121,19 @@ LINES = {
     ("backward sm90 prepare", "kernel fence.mbarrier_init.release.cluster #0"): (
         "mbarrier-init",
         "full.init()",
-        "tma.load(tile[:, column",
+        "tma.load(tile[:, left",
     ),
     ("backward sm90 prepare", "kernel mbarrier.try_wait.parity.shared::cta.b64 #0"): (
         "race",
-        "tma.load(tile[:, column",
+        "tma.load(tile[:, left",
         "ld(first",
     ),
-    ("backward sm90 convert", "kernel fence.proxy.async.shared::cta #0"): ("proxy-fence", "stmatrix(", "tma.store(dq"),
-    ("backward sm90 convert", "kernel bar.sync #0"): ("race", "stmatrix(", "tma.store(dq"),
+    ("backward sm90 convert", "kernel fence.proxy.async.shared::cta #0"): (
+        "proxy-fence",
+        "stmatrix(",
+        "tma.store(target",
+    ),
+    ("backward sm90 convert", "kernel bar.sync #0"): ("race", "stmatrix(", "tma.store(target"),
     ("hopper sum", "kernel griddepcontrol.wait #0"): ("grid-dependency", "ld(parts"),
     ("few queries, combine", "kernel griddepcontrol.wait #0"): ("grid-dependency", "pairs = [ld(self.pairs"),
     ("example 04", "kernel barrier.cluster.wait.acquire.aligned #1"): ("race", "own[tid.x] =", "neighbours["),

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from warpwright.layout.tensor_map_bytes import MAP_BYTES
 from warpwright.vgpu.engines.box import chunks, geometry
 from warpwright.vgpu.engines.box_batch import BRIEF_BYTES, first_op, last_address
+from warpwright.vgpu.engines.copy import ENGINES
 from warpwright.vgpu.engines.op import Fabric
-from warpwright.vgpu.engines.tensor_copy import ALIGNMENT, form_of
+from warpwright.vgpu.engines.tensor_copy import ALIGNMENT, copy_box, form_of
 from warpwright.vgpu.jit.runtime import function
 from warpwright.vgpu.program.memory_map import RESERVED_SHARED
 from warpwright.vgpu.program.operation import HEAD_WORDS
@@ -31,7 +32,7 @@ IntArray = NDArray[np.int64]
 
 def is_plain_store(inst: Inst) -> bool:
     """Whether an instruction stores boxes of tile mode."""
-    stores = inst.name == "cp.async.bulk.tensor" and "src_mem" in inst.columns
+    stores = ENGINES.get(inst.name) is copy_box and "src_mem" in inst.columns
     return stores and inst["mode"] in ("", "tile")
 
 
