@@ -41,6 +41,7 @@ STORED = ROOT / "bench" / "measured" / "h200_attention.json"
 SMS = 132
 EXTENTS = {512: (16, 2048), 1024: (8, 2048), 2048: (4, 2048), 4096: (1, 2048), 8192: (1, 1024)}  # batch, columns
 SETS = 4
+SHARED = {"sums_at": "sums"}  # parameters with the memory of another one
 MEASURED = {"256: 128x80": "256: 128x64"}  # what the stored times are of, by what is chosen since
 GOAL = 0.20
 
@@ -155,13 +156,13 @@ def shapes(case: Case) -> dict[str, tuple[int, ...]]:
     given = inputs(case.problem)
     queries, keys = given["q"], given["k"]
     found = {**given, "o": queries, "dq": queries, "dk": keys, "dv": keys, "lse": queries[:3], **case.shapes}
-    return {name: found[name] for name, _ in case.traced.params if name not in case.numbers}
+    return {name: found[name] for name, _ in case.traced.params if name not in (*case.numbers, *SHARED)}
 
 
 def arguments(case: Case, arrays: Mapping[str, Any], counter: Any) -> list[Any]:
     """Returns the arguments of a launch, in order."""
     values = {**arrays, **case.numbers, **({"counter": counter} if case.counts else {})}
-    return [values[name] for name, _ in case.traced.params]
+    return [values[SHARED.get(name, name)] for name, _ in case.traced.params]
 
 
 def predict(case: Case) -> float:

@@ -20,6 +20,12 @@ def test_every_case_was_measured(stored: dict[str, Any]) -> None:
     assert [row["case"] for row in stored["rows"]] == [case.key for case in cases]
 
 
+def test_every_case_has_its_arguments() -> None:
+    for case in (each for group in predict_attention.cases() for each in group):
+        arrays = dict.fromkeys(predict_attention.shapes(case), "an array")
+        assert len(predict_attention.arguments(case, arrays, "a counter")) == len(case.traced.params)
+
+
 @pytest.mark.parametrize("name", ["sm90 prepare: d 128, 1x16x4096", "sm90 convert: d 128, 1x16x4096"])
 def test_a_launch_of_the_backward_pass_is_predicted(name: str, stored: dict[str, Any]) -> None:
     """Every case is checked by ``python bench/predict_attention.py``."""
