@@ -77,7 +77,8 @@ class Packed:
             rows = _rows_first(q), keys, values, _rows_first(o), lse[0].contiguous(), _rows_first(do)
             of_q, *sums = self.kernels[1](*rows, self.starts, cu_k, causal, scale)
             dq.copy_(_heads_first(of_q))
-            return [_heads_first(each.index_select(0, order.argsort())) for each in sums]
+            back = order.argsort()
+            return [_heads_first(each.index_select(0, back)) for each in sums]
 
         return end
 
