@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from warpwright.distributed import context, context_math, context_problem, packe
 from warpwright.distributed.context_problem import QueryCall, describe_context
 from warpwright.distributed.packed import Packed
 from warpwright.distributed.sequence import chunks_of, join_ranks, packed_order
+from warpwright.distributed.workspace import MAX_PITCH, Workspace
 from warpwright.errors import UsageError
 from warpwright.ops.attention.backward import gradients
 from warpwright.ops.attention.forward import attention
@@ -81,7 +83,7 @@ def _run(
                 attend, differentiate = packed.attend, packed.differentiate
             forward.append(partial(run, attend, q, k, v, o, lse))
             run = context.Backward(shared[rank], describe_context("backward", q, k, v, *options))
-            begin = differentiate if cu_seqlens is not None else _in_two_parts(differentiate)
+            begin = differentiate if cu_seqlens is not None else context_math.at_the_end(differentiate)
             backward.append(partial(run, begin, (q, k, v, o, lse, do), *grads))
         for calls in (forward, backward):
             for each in shared:
@@ -102,21 +104,6 @@ def _virtual(call: Any) -> Any:
         return call(*arrays, **options)
 
     return run
-
-
-def _in_two_parts(differentiate: Any) -> Any:
-    """Returns a function of gradients as the engine calls it: all of it runs at its end."""
-
-    def begin(*given: Any) -> Any:
-        def end() -> Any:
-            of_q, *sums = differentiate(*arrays, causal, scale)
-            dq.copy_(of_q)
-            return sums
-
-        *arrays, dq, causal, scale = given
-        return end
-
-    return begin
 
 
 def _require_roundings(found: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
@@ -207,6 +194,15 @@ def test_gradients_have_a_fixed_order_where_torch_asks_for_it(enabled: bool, mon
     context.differentiate(*[each] * 7, True, None)
     packed.differentiate(*[each] * 8, True, None)
     assert orders == [enabled] * 2
+
+
+def test_rows_too_far_apart_for_one_copy_are_copied_one_by_one() -> None:
+    copies = list[tuple[int, ...]]()
+    shared: Any = SimpleNamespace(copy=lambda *given: copies.append(given))
+    Workspace.copy_rows(shared, (1000, MAX_PITCH + 1), (7, 64), 32, 3, 5)
+    Workspace.copy_rows(shared, (1000, 0), (7, 0), 32, 1, 5)
+    far = MAX_PITCH + 1
+    assert copies == [(1000, 7, 32, 5), (1000 + far, 71, 32, 5), (1000 + 2 * far, 135, 32, 5), (1000, 7, 32, 5)]
 
 
 def test_calls_and_chunks() -> None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["attend", "attend_packed", "begin_gradients", "differentiate", "differentiate_packed"]
+__all__ = ["at_the_end", "attend", "attend_packed", "differentiate", "differentiate_packed"]
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, out: Tensor, causal: bool, scale: float | None) -> Tensor:
@@ -35,17 +36,21 @@ def differentiate(
     return of_q.to(q.dtype), *(each.unflatten(1, (k.shape[1], -1)).sum(2).to(k.dtype) for each in (of_k, of_v))
 
 
-def begin_gradients(
-    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, dq: Tensor, causal: bool, scale: float | None
-) -> Callable[[], tuple[Tensor, ...]]:
-    """Returns a function that writes ``dq`` and returns the gradients by k and v, those of `differentiate`."""
+def at_the_end(differentiate: Callable[..., tuple[Tensor, ...]]) -> Callable[..., Callable[[], list[Tensor]]]:
+    """Returns gradients as a call begins them: the function that the call returns runs all of ``differentiate``, writes
+    ``dq``, which comes after the other tensors, and returns the gradients by k and v."""
 
-    def end() -> tuple[Tensor, ...]:
-        of_q, *sums = differentiate(q, k, v, o, lse, do, causal, scale)
-        dq.copy_(of_q)
-        return tuple(sums)
+    def begin(*given: Any) -> Callable[[], list[Tensor]]:
+        *tensors, dq, causal, scale = given
 
-    return end
+        def end() -> list[Tensor]:
+            of_q, *sums = differentiate(*tensors, causal, scale)
+            dq.copy_(of_q)
+            return sums
+
+        return end
+
+    return begin
 
 
 def attend_packed(

@@ -139,7 +139,7 @@ def _gathered(
 def _on_host(cu_seqlens: Tensor | None, problem: ContextProblem, rank: int) -> tuple[Any, Any]:
     """Returns the functions of calls in plain torch."""
     if cu_seqlens is None:
-        return context_math.attend, context_math.begin_gradients
+        return context_math.attend, context_math.at_the_end(context_math.differentiate)
     found = Packed(cu_seqlens, problem, rank, (context_math.attend_packed, context_math.differentiate_packed))
     return found.attend, found.differentiate
 

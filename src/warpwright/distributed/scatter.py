@@ -198,7 +198,7 @@ class Halves:
         exchange.end()
 
     def _send_others(self, every: Tensor, weight: Tensor, sums: Tensor) -> None:
-        """Multiply the rows of the other ranks, and send them the sums, the half that they need first before."""
+        """Multiply the rows of the other ranks and send them the sums, first the half that they need first."""
         for step in range(1, self.problem.ranks):
             rank = (self.shared.rank + step) % self.problem.ranks
             self.multiply(every[rank], weight, sums[rank])

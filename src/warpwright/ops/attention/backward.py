@@ -115,13 +115,8 @@ def gradients(
     if found is not None:
         return found
     keywords: dict[str, Any] = {"causal": causal, "scale": scale, "window": window, "layout": layout, "device": device}
-    keywords |= {
-        "deterministic": deterministic,
-        "softcap": softcap,
-        "sinks": sinks,
-        "score_mod": score_mod,
-        "mask_mod": mask_mod,
-    }
+    keywords |= {"deterministic": deterministic, "softcap": softcap, "sinks": sinks}
+    keywords |= {"score_mod": score_mod, "mask_mod": mask_mod}
     call = describe(q, k, v, o, lse, do, dlse=dlse, **keywords)
     results: tuple[Array, ...] = call.run(given, options)
     return results

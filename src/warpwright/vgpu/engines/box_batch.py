@@ -115,7 +115,7 @@ def last_address(bound: BoundMap, box: Geometry, plan: Chunks) -> int:
 
 
 def first_op(inst: Inst, rows: NDArray[np.uint64], number: int) -> Op:
-    """Returns the first of some records as operation ``number``."""
+    """Returns an operation with the first of some records and the number ``number``."""
     issuer, *words = rows[0, 1:].tolist()
     return Op(inst, issuer >> 32, issuer >> 8 & 0xFFFFFF, issuer & 0xFF, words, number)
 

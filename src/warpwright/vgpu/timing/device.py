@@ -271,10 +271,8 @@ def _replay_clusters(
         memory = replace(memory, link=bandwidth, link_latency=latency)
     per_cta = -(-launch.threads // 32)
     layout = Layout(places.ranks, per_cta, launch.shared_stride, places.together, active * timing.cta_rate)
-    works = [
-        Work(grid.kinds[kind].program, *(each.tolist() for each in grid.share(kind, wave)[1:]))
-        for kind, wave in clusters
-    ]
+    shares = [(kind, [each.tolist() for each in grid.share(kind, wave)[1:]]) for kind, wave in clusters]
+    works = [Work(grid.kinds[kind].program, *share) for kind, share in shares]
     return replay(works, timing, memory, layout, journal or journal_of(launch), journal is not None, enough)
 
 

@@ -183,8 +183,9 @@ def gradients(
     order, of_all, captured = tiles_of(config, mask, key, block, blocks), of_keys * group, more
     if mods.mask:
         order, captured = ListedTiles.of(more, q_len, config.tile, group, key, of_all)
-    rings = *memory.rings, *([] if converter is None else [converter.staged])
-    init_barriers((memory.kv, *rings), (q, k, v, do, dk, dv, dq, sums))
+    init_barriers(
+        (memory.kv, *memory.rings, *([converter.staged] if converter else [])), (q, k, v, do, dk, dv, dq, sums)
+    )
     bar.sync()
 
     @role(warps=range(WARPS))

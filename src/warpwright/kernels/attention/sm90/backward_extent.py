@@ -127,7 +127,7 @@ class QueryTiles:
 
     first: Any
     count: Any
-    rotated: tuple[Any, Any] | None
+    rotated: tuple[Any, Any] | None = None
     tile: Any = None
 
     def begin(self) -> QueryTiles:

@@ -68,28 +68,12 @@ def block_of(config: BackwardConfig, more: tuple[Any, ...]) -> tuple[Any, tuple[
     return BlockOfGrid(), more
 
 
-@dataclass(frozen=True)
-class DescendingTiles:
+class DescendingTiles(QueryTiles):
     """A cursor over ``count`` tiles of queries from ``first`` on, from the last one to the first."""
-
-    first: Any
-    count: Any
-    tile: Any = None
 
     def begin(self) -> DescendingTiles:
         """Returns a cursor at the last tile."""
         return replace(self, tile=var(u32, self.first + self.count - 1))
-
-    def total(self, group: Any) -> Any:
-        """Returns the number of tiles of ``group`` heads."""
-        return group * self.count
-
-    def enter(self, number: Any) -> None:
-        """Go to the next head of a group: its tiles are those of the head before."""
-
-    def tile_and_cut(self) -> tuple[Any, Any]:
-        """Returns the current tile, and whether a mask function cuts it, u32: none does."""
-        return self.tile, 0
 
     def advance(self) -> None:
         """Advance to the tile before, from the first one to the last."""
