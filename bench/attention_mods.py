@@ -32,7 +32,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import warpwright as ww
 from warpwright import cuda
-from warpwright.lang import f32
+from warpwright.lang import f32, fma
 from warpwright.ops.attention.backward import gradients
 from warpwright.ops.attention.varlen_backward import gradients_varlen
 from warpwright.ops.binding import bind, layouts_of, start, values_of
@@ -72,7 +72,7 @@ def cases() -> dict[str, Case]:
         return score + slopes[h] * (k - q)
 
     def our_alibi(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        return score + slopes[h] * (k - q).to(f32)
+        return fma(slopes[h], (k - q).to(f32), score)
 
     def capped(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
         return CAP * torch.tanh(score / CAP)

@@ -13,7 +13,7 @@ from warpwright.errors import UsageError
 from warpwright.interop.attention import operator
 from warpwright.interop.attention_modified import AttentionMods, attention_modified
 from warpwright.interop.attention_varlen import operator as varlen_operator
-from warpwright.lang import f32, tanh
+from warpwright.lang import f32, fma, tanh
 
 __all__ = ["Options", "attention", "attention_varlen"]
 
@@ -112,8 +112,8 @@ def _alibi_key(cap: float | None) -> str:
     a_slopes, b_offset = torch.zeros(1, 1), torch.zeros(1, dtype=torch.int32)  # captured in the order of their names
 
     def alibi(score: Any, batch: Any, head: Any, q: Any, k: Any) -> Any:
-        distance = abs(q + b_offset[0] - k).to(f32)
+        distance = abs((q - k).to(f32) + b_offset[0].to(f32))
         capped = score if cap is None else tanh(score * (1 / cap)) * cap
-        return capped - a_slopes[batch, head] * distance
+        return fma(-a_slopes[batch, head], distance, capped)
 
     return AttentionMods(alibi).key

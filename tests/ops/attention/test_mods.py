@@ -191,6 +191,18 @@ def test_what_is_refused() -> None:
     )
 
 
+def test_more_keys_than_exact_indices_are_refused() -> None:
+    """The rows of the keys have a stride of 0, so that they take no memory."""
+    q, k, _ = normal_qkv(Problem(1, 1, 1, 8, 8, 64))
+    keys = np.broadcast_to(k[:, :, :1], (1, 1, 2**24 + 1, 64))
+    with pytest.raises(UsageError) as error:
+        ww.attention(q, keys, keys, softcap=1.0, device="h200")
+    assert str(error.value) == (
+        "attention: given score_mod, mask_mod, softcap or sinks with 16777217 queries or keys; expected at most "
+        "16777216, so that indices are exact in float32: divide the sequence"
+    )
+
+
 def test_a_refusal_is_at_the_line_of_the_function() -> None:
     def few_indices(score: Any, batch: Any, head: Any, q: Any, k: Any) -> Any:
         return score + BIAS[q, k]

@@ -180,7 +180,7 @@ def describe(
     (batch, count, q_len, head_dim), (_, kv_heads, kv_len, _) = views["q"].shape, views["k"].shape
     changes = of_user.given_mods(library, views["q"], count, **functions)
     if changes is not None:
-        of_user.check_target(target.spec.arch, target.name)
+        of_user.check_target(target.spec.arch, target.name, max(q_len, kv_len))
     sinks = [] if changes is None or not changes.mods.sinks else [((count,), arrays.FLOAT32)]
     if 0 in views["q"].shape:
         shapes = [(tuple(memory[name].shape), memory[name].dtype) for name in "qkv"]

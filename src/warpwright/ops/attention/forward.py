@@ -144,7 +144,7 @@ def describe(
     memory = {"o": library.view(result), "lse": None if lse is None else library.view(lse)}
     changes = mods.given_mods(library, inputs["q"], inputs["q"].shape[1], **functions)
     if changes is not None:
-        mods.check_target(target.spec.arch, target.name)
+        mods.check_target(target.spec.arch, target.name, max(inputs[name].shape[2] for name in "qk"))
     plans, own = (
         _plans_and_arrays(problem, changes, scales, library, inputs, q, dtype, target.spec) if problem else ([], {})
     )

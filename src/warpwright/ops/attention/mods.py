@@ -16,6 +16,7 @@ from warpwright import types
 from warpwright.arrays.device import DeviceArray, dense_strides
 from warpwright.arrays.libraries import Library, View, library_of, location
 from warpwright.errors import UsageError
+from warpwright.kernels.attention.index import EXACT
 from warpwright.kernels.attention.mods import NO_MODS, Array, At, Constant, Function, Mods, Place
 from warpwright.kernels.attention.problem import Problem
 from warpwright.kernels.attention.sm90 import block_lists, modified
@@ -89,8 +90,14 @@ def memo_key(
     return mods, (*arrays.captured, *([] if sinks is None else [sinks]))
 
 
-def check_target(arch: str, name: str) -> None:
-    """Raise UsageError for a target without a kernel that takes functions of a user, or without TMA."""
+def check_target(arch: str, name: str, longest: int) -> None:
+    """Raise UsageError for a target without a kernel that takes functions of a user, or without TMA, and for more
+    queries or keys, at most ``longest``, than indices that are exact in float32."""
+    if longest > EXACT:
+        raise UsageError(
+            f"attention: given score_mod, mask_mod, softcap or sinks with {longest} queries or keys; expected at most "
+            f"{EXACT}, so that indices are exact in float32: divide the sequence"
+        )
     if kernels_of(arch) != "sm_90a":
         raise UsageError(
             f"attention: given score_mod, mask_mod, softcap or sinks on {name} ({arch}); expected sm_90a, the only one "

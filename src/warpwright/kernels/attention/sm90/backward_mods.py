@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from warpwright.kernels.attention.index import Index
 from warpwright.kernels.attention.mods import Mods, Place
 from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
 from warpwright.kernels.attention.sm90.backward_steps import BackwardConsumer, BackwardScores, Memory, QueryMask
@@ -115,7 +116,7 @@ class ModifiedScores(BackwardScores):
                 continue
             query = row + warp.lane % 4 * 2 + (8 * (v >> 2) + (v & 1))
             of_key = min(key + 8 * (v >> 1 & 1), self.mask.kv_len - 1)
-            yield min(query, self.mask.q_len - 1).to(s32), of_key.to(s32)
+            yield Index.of(min(query, self.mask.q_len - 1).to(s32)), Index.of(of_key.to(s32))
 
 
 def scale_of_scores(mods: Mods, scale: Expr) -> Expr:

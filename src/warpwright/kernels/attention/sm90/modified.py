@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from warpwright.kernels.attention.index import Index
 from warpwright.kernels.attention.mods import NO_MODS, Mods, Place
 from warpwright.kernels.attention.sm90.block_lists import BlockLists
 from warpwright.kernels.attention.sm90.forward import REGISTERS, Consumer
@@ -268,11 +269,12 @@ class ModifiedConsumer(Consumer):
     def indices(self, count: int, block: Any, masked: bool) -> list[tuple[Any, Any]]:
         """Returns the query and the key (s32) of each score of this thread; no index is beyond the last one, because
         the functions load from arrays by them."""
-        rows = [min(self.row + self.apart * half, self.q_len - 1).to(s32) for half in HALVES]
+        rows = [Index.of(min(self.row + self.apart * half, self.q_len - 1).to(s32)) for half in HALVES]
         left, found = (block + warp.lane % 4 * 2).to(s32), list[tuple[Any, Any]]()
         for v in range(count):
-            key = left + (8 * (v >> 2) + (v & 1))
-            found.append((rows[v >> 1 & 1], min(key, (self.mask.kv_len - 1).to(s32)) if masked else key))
+            column = 8 * (v >> 2) + (v & 1)
+            key = min(left + column, (self.mask.kv_len - 1).to(s32))
+            found.append((rows[v >> 1 & 1], Index.of(key) if masked else Index.of(left, column)))
         return found
 
     def finish_softmax(self, lse: Expr, q_len: Any) -> list[Any]:
