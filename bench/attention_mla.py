@@ -28,6 +28,7 @@ import ml_dtypes
 import numpy as np
 import torch
 from attention_paged import in_pages, table
+from peers import usable
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 
@@ -93,15 +94,7 @@ def peers(q: Tensor, rows: Tensor, paged: tuple[Tensor, Tensor, Tensor]) -> dict
         tried["flash4"] = partial(flash4_call, q, rows)
     if find_spec("flash_mla"):
         tried["flash_mla"] = flash_mla_call(q, *paged)
-    found = {}
-    for name, run in tried.items():
-        try:
-            run()
-        except (RuntimeError, ValueError, AssertionError, NotImplementedError) as why:
-            print(f"{name} is left out: {why}", file=sys.stderr)
-            continue
-        found[name] = run
-    return found
+    return usable(tried)
 
 
 def error(q: Tensor, rows: Tensor, lengths: list[int], found: Tensor) -> float:

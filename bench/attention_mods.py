@@ -1,16 +1,18 @@
-"""Attention with functions of the user on a real Hopper GPU against compiled ``flex_attention``.
+"""Attention with functions of the user on a real Hopper GPU against compiled ``flex_attention`` and flash-attn-4.
 
 ``python bench/attention_mods.py``: forward, backward and packed, or those of them that ``--parts`` names;
 ``python bench/attention_mods.py --parts backward,packed`` leaves the forward part out.
 
 2 × 16 heads of 8192 queries and keys, head dimension 128, random normal bfloat16; causal, ALiBi, a soft cap, a sliding
-window of 1024 and documents of 1500, each as `score_mod` or `mask_mod` of both libraries. The peer is compiled afresh
-for each case, with its block mask; ``plain`` is `ww.attention` or its gradients without functions on the same arrays.
+window of 1024 and documents of 1500, each as `score_mod` or `mask_mod` of all libraries. ``flex_attention`` is compiled
+afresh for each case, with its block mask, which flash-attn-4, where it is installed, reads too; "-" is a case that it
+refuses, and the reason is printed. ``plain`` is `ww.attention` or its gradients without functions on the same arrays.
 CUDA events time each run after 256 MB have been written to L2; every round runs each once in random order, and the
-medians are compared. TFLOPS count two GEMMs over the visible pairs of query and key, five for gradients. ``lists us``
-is the time of the launch that writes the lists of blocks, as ``create_block_mask`` does for the peer; neither is part
-of a ratio. All other launches are. One head of each result is compared with float64: a row is verified if the largest
-error of ours is within a bound, and for gradients if the mean error of each is at most 1.05 of the peer's.
+medians are compared. TFLOPS count two GEMMs over the visible pairs of query and key, five for gradients; ``ratio`` is
+ours over the faster peer. ``lists us`` is the time of the launch that writes the lists of blocks, as
+``create_block_mask`` does for the peers; neither is part of a ratio. All other launches are. One head of each result is
+compared with float64: a row is verified if the largest error of ours is within a bound, for gradients if the mean error
+of each is at most 1.05 of ``flex_attention``'s, and if the mean error of each peer is within a share of the mean value.
 
 Packed: gradients of sequences of equal lengths, packed, beside the dense gradients of the same values.
 """
@@ -20,11 +22,12 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import peers
 import torch
 import torch._functorch.config as functorch
 from attention import table
@@ -38,21 +41,24 @@ from warpwright.ops.attention.varlen_backward import gradients_varlen
 from warpwright.ops.binding import bind, layouts_of, start, values_of
 
 SHAPE, HEAD, WINDOW, DOCUMENT, CAP = (2, 16, 8192, 128), (1, 3), 1024, 1500, 30.0
-TOLERANCE = 1e-2
-OF_PEER = 1.05  # of the peer's mean error; both round P, dS and the result to bfloat16
+TOLERANCE = 1e-2  # of ours, and a share of the mean value for the mean error of the peers and of packed gradients
+OF_PEER = 1.05  # of the mean error of flex_attention; both round P, dS and the result to bfloat16
 PRODUCTS = 5 / 2  # GEMMs of the gradients, over those of the forward pass
 PACKED = ((2, 8192), (8, 2048), (16, 1024))  # sequences and their length
-BROKEN = 100.0  # TFLOPS below which a measurement of the peer is no measurement
+BROKEN = 100.0  # TFLOPS below which a measurement of flex_attention is no measurement
+PEERS = ["flex", peers.NEWEST] if peers.NEWEST in peers.NAMES else ["flex"]
+RATIOS = {"ratio": PEERS} | {f"/ {name}": [name] for name in PEERS}
 Function = Callable[..., Any] | None
 
 
 @dataclass(frozen=True)
 class Case:
-    """Options of `ww.attention`, and the score and mask functions of the peer."""
+    """Options of `ww.attention`, the score and mask functions of ``flex_attention``, and options of flash-attn-4."""
 
     ours: dict[str, Any]
     score: Function
     mask: Function
+    flash4: dict[str, Any] | None = None
 
 
 def cases() -> dict[str, Case]:
@@ -77,13 +83,30 @@ def cases() -> dict[str, Case]:
     def capped(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
         return CAP * torch.tanh(score / CAP)
 
-    return {
+    found = {
         "causal": Case({"mask_mod": causal}, None, causal),
         "ALiBi": Case({"score_mod": our_alibi, "mask_mod": causal}, alibi, causal),
         "soft cap": Case({"softcap": CAP, "mask_mod": causal}, capped, causal),
         "window": Case({"mask_mod": window}, None, window),
         "documents": Case({"mask_mod": documents}, None, documents),
     }
+    mods = peers.flash4_mods(SHAPE[1], WINDOW, owner, CAP) if peers.NEWEST in PEERS else {}
+    return {name: replace(case, flash4=mods.get(name)) for name, case in found.items()}
+
+
+def flash4(case: Case, tensors: Sequence[Any], blocks: Any) -> dict[str, Callable[[], Any]]:
+    """Returns attention by flash-attn-4, if it is installed and takes the case."""
+    if case.flash4 is None:
+        return {}
+    return peers.usable({peers.NEWEST: partial(peers.modified_attention, tensors, blocks, case.flash4)})
+
+
+def flash4_gradients(case: Case, leaves: list[Any], blocks: Any, do: Any) -> dict[str, Callable[[], Any]]:
+    """Returns the gradients by flash-attn-4, without the forward pass, if it is installed and takes the case."""
+    forward = flash4(case, leaves, blocks)
+    return peers.usable(
+        {name: partial(torch.autograd.grad, run(), leaves, do, retain_graph=True) for name, run in forward.items()}
+    )
 
 
 def bind_launches(call: Any) -> list[Callable[[], Any]]:
@@ -130,9 +153,24 @@ def visible(case: Case) -> int:
 
 def row_of(name: str, times: dict[str, float], tera: float) -> dict[str, Any]:
     row: dict[str, Any] = {"case": name}
-    row |= {who: round(tera / times[who], 1) for who in ("ours", "flex")}
-    row |= {"ratio": round(times["flex"] / times["ours"], 3), "us": round(times["ours"] * 1e6, 1)}
+    row |= {who: round(tera / times[who], 1) if who in times else "-" for who in ("ours", *PEERS)}
+    row |= {
+        key: peers.over_the_fastest(times, "ours", over) if times.keys() & {*over} else "-"
+        for key, over in RATIOS.items()
+    }
+    row |= {"us": round(times["ours"] * 1e6, 1)}
     return row | {"plain causal us": round(times["plain"] * 1e6, 1), "lists us": round(times["lists"] * 1e6, 1)}
+
+
+def mean_errors(found: Any, wanted: list[Any]) -> list[float]:
+    """Returns the mean error of each array of one head. NaN propagates."""
+    return [float((x.double() - each).abs().mean()) for x, each in zip(found, wanted, strict=True)]
+
+
+def is_right(found: Any, wanted: list[Any]) -> bool:
+    """Returns whether the mean error of each array of one head is within its bound."""
+    off = zip(mean_errors(found, wanted), wanted, strict=True)
+    return all(error <= TOLERANCE * float(each.abs().mean()) for error, each in off)
 
 
 def measure(name: str, case: Case, rounds: int) -> dict[str, Any]:
@@ -143,22 +181,18 @@ def measure(name: str, case: Case, rounds: int) -> dict[str, Any]:
     lists, ours = bind_launches(ww.launches(ww.attention, *given, out=out, **case.ours))
     (dense,) = bind_launches(ww.launches(ww.attention, *given, out=plain, causal=True))
     blocks = create_block_mask(case.mask, None, None, SHAPE[2], SHAPE[2])
-    peer = partial(torch.compile(flex_attention), *given, score_mod=case.score, block_mask=blocks)
+    theirs = {"flex": partial(torch.compile(flex_attention), *given, score_mod=case.score, block_mask=blocks)}
+    theirs |= flash4(case, given, blocks)
     for each in (lists, ours, dense):
         each()
-    (wanted,), theirs = exact(case, given, *HEAD), peer()
-    off = [float((x[HEAD].double() - wanted).abs().max()) for x in (out, theirs)]
-    written = bool(torch.isfinite(out).all())
-    times = cuda.medians({"ours": ours, "flex": peer, "plain": dense, "lists": lists}, rounds=rounds)
+    wanted, found = exact(case, given, *HEAD), {"ours": out} | {who: run() for who, run in theirs.items()}
+    off = {who: float((x[HEAD].double() - wanted[0]).abs().max()) for who, x in found.items()}
+    right = bool(torch.isfinite(out).all()) and all(is_right([found[who][HEAD]], wanted) for who in theirs)
+    times = cuda.medians({"ours": ours, **theirs, "plain": dense, "lists": lists}, rounds=rounds)
     row = row_of(name, times, 4e-12 * SHAPE[0] * SHAPE[1] * SHAPE[3] * visible(case))
-    row |= {"error": float(f"{off[0]:.2e}"), "its error": float(f"{off[1]:.2e}")}
-    row["verified"] = written and off[0] <= TOLERANCE and row["flex"] >= BROKEN
+    row |= {f"{who} off": float(f"{off[who]:.2e}") if who in off else "-" for who in ("ours", *PEERS)}
+    row["verified"] = right and off["ours"] <= TOLERANCE and row["flex"] >= BROKEN
     return row
-
-
-def mean_errors(found: Any, wanted: list[Any]) -> list[float]:
-    """Returns the mean error of each gradient of one head. NaN propagates."""
-    return [float((x.double() - each).abs().mean()) for x, each in zip(found, wanted, strict=True)]
 
 
 def measure_backward(name: str, case: Case, rounds: int) -> dict[str, Any]:
@@ -172,18 +206,20 @@ def measure_backward(name: str, case: Case, rounds: int) -> dict[str, Any]:
     (dense,) = bind_gradients(ww.launches(gradients, q, k, v, *of_causal, do, causal=True), False)
     blocks = create_block_mask(case.mask, None, None, SHAPE[2], SHAPE[2])
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-    theirs = torch.compile(flex_attention)(*leaves, score_mod=case.score, block_mask=blocks)
-    peer = partial(torch.autograd.grad, theirs, leaves, do, retain_graph=True)
+    by_flex = torch.compile(flex_attention)(*leaves, score_mod=case.score, block_mask=blocks)
+    theirs = {"flex": partial(torch.autograd.grad, by_flex, leaves, do, retain_graph=True)}
+    theirs |= flash4_gradients(case, leaves, blocks, do)
     for each in (lists, ours):
         each()
     _, *wanted = exact(case, [q, k, v, do], *HEAD)
-    off = [mean_errors([x[HEAD] for x in found], wanted) for found in (call.result, peer())]
-    written = all(bool(torch.isfinite(x).all()) for x in call.result)
-    times = cuda.medians({"ours": ours, "flex": peer, "plain": dense, "lists": lists}, rounds=rounds)
+    found = {who: [x[HEAD] for x in run()] for who, run in theirs.items()} | {"ours": [x[HEAD] for x in call.result]}
+    off = {who: mean_errors(each, wanted) for who, each in found.items()}
+    right = all(bool(torch.isfinite(x).all()) for x in call.result) and all(is_right(found[x], wanted) for x in theirs)
+    times = cuda.medians({"ours": ours, **theirs, "plain": dense, "lists": lists}, rounds=rounds)
     row = row_of(name, times, PRODUCTS * 4e-12 * SHAPE[0] * SHAPE[1] * SHAPE[3] * visible(case))
-    ratios = [ours / its for ours, its in zip(*off, strict=True)]
+    ratios = [ours / its for ours, its in zip(off["ours"], off["flex"], strict=True)]
     row |= {f"error {each}": round(ratio, 3) for each, ratio in zip(("dq", "dk", "dv"), ratios, strict=True)}
-    row["verified"] = written and all(ratio <= OF_PEER for ratio in ratios) and row["flex"] >= BROKEN
+    row["verified"] = right and all(ratio <= OF_PEER for ratio in ratios) and row["flex"] >= BROKEN
     return row
 
 
@@ -224,10 +260,14 @@ def rows_of(part: str, rounds: int) -> list[dict[str, Any]]:
 
 
 def show(part: str, rows: list[dict[str, Any]]) -> None:
-    mean = math.exp(sum(math.log(row["ratio"]) for row in rows) / len(rows))
-    over = "dense / packed time" if part == "packed" else "ours / flex_attention"
-    least = min(row["ratio"] for row in rows)
-    print(f"{part}\n{table(rows)}\n\n{over}: geometric mean {mean:.3f}, least {least:.3f}\n", flush=True)
+    print(f"{part}\n{table(rows)}\n")
+    over = {"ratio": ["dense / packed time"]} if part == "packed" else RATIOS
+    for key, names in over.items():
+        found = [row[key] for row in rows if row[key] != "-"]
+        mean = math.exp(sum(map(math.log, found)) / len(found)) if found else math.nan
+        text = names[0] if part == "packed" else f"ours / the faster of {names}"
+        print(f"{text}: geometric mean {mean:.3f} of {len(found)}, least {min(found, default=math.nan):.3f}")
+    print(flush=True)
 
 
 def main() -> None:

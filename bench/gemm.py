@@ -1,15 +1,18 @@
-"""GEMM on a real Hopper GPU against cuBLAS: ``python bench/gemm.py [--cases ladder,fused] [--sustained] [--json]``.
+"""GEMM on a real Hopper GPU against cuBLAS and QuACK: ``python bench/gemm.py [--cases ladder,fused] [--sustained]``.
 
-Both multiply the same random normal matrices in one process, ours with the configuration that `ww.matmul` chooses,
-cuBLAS through torch. CUDA events time each launch after 256 MB have been written to L2; every round runs each once in
-random order, and the medians are compared. Every result is first verified against float32. ``--sustained`` repeats
-each alone for half a second and more, so that the power limit of the GPU acts.
+All multiply the same random normal matrices in one process, ours with the configuration that `ww.matmul` chooses,
+cuBLAS through torch, and QuACK, where it is installed, with the one that its own tuner chooses for the shape among all
+of its configurations (``peers.quack_gemm``). CUDA events time each launch after 256 MB have been written to L2; every
+round runs each once in random order, and the medians are compared. ``ratio`` is ours over the faster peer. The results
+of ours and of QuACK are first verified against float32. "-" is a problem that QuACK refuses; the reason is printed.
+``--sustained`` repeats each alone for half a second and more, so that the power limit of the GPU acts.
 
 - listed: the problems of the table in docs/performance.md, bf16; A (M, K) and B (N, K), "NT" to a BLAS
 - layouts: NN, TN and TT at 4096 and 8192
-- fp8: e4m3 with a scale for each matrix, D of bf16; cuBLAS is ``torch._scaled_mm``, with float32 accumulation as ours.
-  "fast" is the same with ``use_fast_accum=True``, which accumulates all of K with 14 bits
-- fused: activation(A·B + bias) in one launch; cuBLAS is ``torch.addmm``, its activation one of torch
+- fp8: e4m3 with a scale for each matrix, D of bf16; cuBLAS is ``torch._scaled_mm``, with float32 accumulation as ours
+  and QuACK's, which takes the product of the scales. "fast" is cuBLAS with ``use_fast_accum=True``, which accumulates
+  all of K with 14 bits and is no peer of the ratio
+- fused: activation(A·B + bias) in one launch; cuBLAS is ``torch.addmm``, its activation one of torch; without QuACK
 - drawn: 40 problems of random extents, half of them no multiples of 128
 - few: few tiles and a long K; batched: leading dimensions, cuBLAS by ``torch.matmul`` too
 - ladder: every level at one size (``--size``)
@@ -27,6 +30,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import peers
 import torch
 from predict_gemm import LISTED
 
@@ -69,6 +73,8 @@ BATCHED = (
 )
 DRAWN, LARGEST = 40, 2e11  # problems, multiplications of one
 TOLERANCE = 3e-3  # of the norm; rounding to bf16 alone is 1.7e-3
+PEERS = peers.GEMM_NAMES
+RATIOS = {"ratio": PEERS, "over_cublas": ["cublas"]}
 Run = Callable[[], Any]
 
 
@@ -184,7 +190,7 @@ def error_of(run: Run, d: torch.Tensor, reference: torch.Tensor) -> float:
 def ours_and_peers(
     case: Case, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor
 ) -> tuple[dict[str, Run], torch.Tensor]:
-    """Returns our call, which writes ``d``, and its peers; and the expected D in float32."""
+    """Returns our call and its peers, of which ours and QuACK's write ``d``; and the expected D in float32."""
     other, sums = torch.empty_like(d), a.float() @ b.float()
     if case.activation:
         bias, activate = torch.randn(case.n, device="cuda").bfloat16(), getattr(torch.nn.functional, case.activation)
@@ -192,29 +198,44 @@ def ours_and_peers(
         runs = {"ours": fused, "cublas": lambda: activate(torch.addmm(bias, a, b, out=other))}
         return runs, activate(sums + bias.float())
     if case.dtype == torch.bfloat16:
-        return {"ours": bind_ours(case, a, b, d), "cublas": partial(torch.matmul, a, b, out=other)}, sums
+        runs = {"ours": bind_ours(case, a, b, d), "cublas": partial(torch.matmul, a, b, out=other)}
+        return runs | quack(a, b, d), sums
     scales = torch.tensor(0.5, device="cuda"), torch.tensor(0.25, device="cuda")
     scaled = partial(torch._scaled_mm, a, b, *scales, out_dtype=torch.bfloat16, out=other)
     ours = partial(ww.matmul, a, b, scale_a=scales[0], scale_b=scales[1], out=d)
-    return {"ours": ours, "cublas": scaled, "fast": partial(scaled, use_fast_accum=True)}, sums / 8
+    runs = {"ours": ours, "cublas": scaled, "fast": partial(scaled, use_fast_accum=True)}
+    return runs | quack(a, b, d, (scales[0] * scales[1]).view(1)), sums / 8
+
+
+def quack(a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, scale: torch.Tensor | float = 1.0) -> dict[str, Run]:
+    """Returns QuACK's call, tuned, if it is installed and takes the problem."""
+    return peers.usable({peers.QUACK: peers.quack_gemm(a, b, d, scale)} if peers.QUACK in peers.GEMM_NAMES else {})
 
 
 def measure(case: Case, rounds: int, seconds: float) -> dict[str, Any]:
     a, b = operands(case)
     d = torch.empty(*a.shape[:-1], case.n, device="cuda", dtype=torch.bfloat16)
     runs, reference = ours_and_peers(case, a, b, d)
-    error = error_of(runs["ours"], d, reference)
+    errors = [error_of(runs[name], d, reference) for name in ("ours", peers.QUACK) if name in runs]
     del reference
     tera = 2e-12 * case.batches * case.m * case.n * case.k
     times = cuda.medians(runs, rounds=rounds)
-    row = {"case": case.name, "error": error, "verified": error < TOLERANCE}
-    row |= {name: round(tera / time, 1) for name, time in times.items()}
-    row |= {"us": round(times["ours"] * 1e6, 1), "ratio": round(times["cublas"] / times["ours"], 3)}
+    row = {"case": case.name, "error": errors[0], "verified": all(error < TOLERANCE for error in errors)}
+    row |= speeds(times, tera) | {"us": round(times["ours"] * 1e6, 1)} | ratios(times)
     if seconds:
         long = {name: cuda.sustained_seconds(run, seconds=seconds, estimate=times[name]) for name, run in runs.items()}
-        row |= {f"{name}_sustained": round(tera / time, 1) for name, time in long.items()}
-        row |= {"ratio_sustained": round(long["cublas"] / long["ours"], 3)}
+        row |= {f"{name}_sustained": value for name, value in (speeds(long, tera) | ratios(long)).items()}
     return row
+
+
+def speeds(times: dict[str, float], tera: float) -> dict[str, float | str]:
+    """Returns the TFLOPS of each, "-" for a peer without a time."""
+    return {name: round(tera / times[name], 1) if name in times else "-" for name in dict.fromkeys([*times, *PEERS])}
+
+
+def ratios(times: dict[str, float]) -> dict[str, float]:
+    """Returns our speed over the faster peer, and over cuBLAS."""
+    return {name: peers.over_the_fastest(times, "ours", over) for name, over in RATIOS.items()}
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -246,9 +267,11 @@ def main() -> None:
     else:
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; TFLOPS, medians of {options.rounds}")
         for name, group in groups.items():
-            ratios = [row["ratio"] for row in group]
-            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-            print(f"\n{table(group)}\n{name}, ours / cuBLAS: geometric mean {mean:.3f}, least {min(ratios):.3f}")
+            print(f"\n{table(group)}")
+            for key, over in RATIOS.items():
+                found = [row[key] for row in group]
+                mean = math.exp(sum(map(math.log, found)) / len(found))
+                print(f"{name}, ours / the faster of {over}: geometric mean {mean:.3f}, least {min(found):.3f}")
     unverified = [row["case"] for row in rows if not row["verified"]]
     if unverified:
         sys.exit(f"not verified: {', '.join(unverified)}")
