@@ -47,7 +47,6 @@ PRODUCTS = 5 / 2  # GEMMs of the gradients, over those of the forward pass
 PACKED = ((2, 8192), (8, 2048), (16, 1024))  # sequences and their length
 BROKEN = 100.0  # TFLOPS below which a measurement of flex_attention is no measurement
 PEERS = ["flex", peers.NEWEST] if peers.NEWEST in peers.NAMES else ["flex"]
-RATIOS = {"ratio": PEERS} | {f"/ {name}": [name] for name in PEERS}
 Function = Callable[..., Any] | None
 
 
@@ -154,10 +153,7 @@ def visible(case: Case) -> int:
 def row_of(name: str, times: dict[str, float], tera: float) -> dict[str, Any]:
     row: dict[str, Any] = {"case": name}
     row |= {who: round(tera / times[who], 1) if who in times else "-" for who in ("ours", *PEERS)}
-    row |= {
-        key: peers.over_the_fastest(times, "ours", over) if times.keys() & {*over} else "-"
-        for key, over in RATIOS.items()
-    }
+    row |= peers.ratios(times, PEERS)
     row |= {"us": round(times["ours"] * 1e6, 1)}
     return row | {"plain causal us": round(times["plain"] * 1e6, 1), "lists us": round(times["lists"] * 1e6, 1)}
 
@@ -260,14 +256,8 @@ def rows_of(part: str, rounds: int) -> list[dict[str, Any]]:
 
 
 def show(part: str, rows: list[dict[str, Any]]) -> None:
-    print(f"{part}\n{table(rows)}\n")
-    over = {"ratio": ["dense / packed time"]} if part == "packed" else RATIOS
-    for key, names in over.items():
-        found = [row[key] for row in rows if row[key] != "-"]
-        mean = math.exp(sum(map(math.log, found)) / len(found)) if found else math.nan
-        text = names[0] if part == "packed" else f"ours / the faster of {names}"
-        print(f"{text}: geometric mean {mean:.3f} of {len(found)}, least {min(found, default=math.nan):.3f}")
-    print(flush=True)
+    over = ["dense gradients"] if part == "packed" else PEERS
+    print(f"{part}\n{table(rows)}\n\n{peers.summary(rows, over)}\n", flush=True)
 
 
 def main() -> None:

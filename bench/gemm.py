@@ -74,7 +74,6 @@ BATCHED = (
 DRAWN, LARGEST = 40, 2e11  # problems, multiplications of one
 TOLERANCE = 3e-3  # of the norm; rounding to bf16 alone is 1.7e-3
 PEERS = peers.GEMM_NAMES
-RATIOS = {"ratio": PEERS, "over_cublas": ["cublas"]}
 Run = Callable[[], Any]
 
 
@@ -221,21 +220,16 @@ def measure(case: Case, rounds: int, seconds: float) -> dict[str, Any]:
     tera = 2e-12 * case.batches * case.m * case.n * case.k
     times = cuda.medians(runs, rounds=rounds)
     row = {"case": case.name, "error": errors[0], "verified": all(error < TOLERANCE for error in errors)}
-    row |= speeds(times, tera) | {"us": round(times["ours"] * 1e6, 1)} | ratios(times)
+    row |= speeds(times, tera) | {"us": round(times["ours"] * 1e6, 1)} | peers.ratios(times, PEERS)
     if seconds:
         long = {name: cuda.sustained_seconds(run, seconds=seconds, estimate=times[name]) for name, run in runs.items()}
-        row |= {f"{name}_sustained": value for name, value in (speeds(long, tera) | ratios(long)).items()}
+        row |= {f"{name}_sustained": value for name, value in (speeds(long, tera) | peers.ratios(long, PEERS)).items()}
     return row
 
 
 def speeds(times: dict[str, float], tera: float) -> dict[str, float | str]:
     """Returns the TFLOPS of each, "-" for a peer without a time."""
     return {name: round(tera / times[name], 1) if name in times else "-" for name in dict.fromkeys([*times, *PEERS])}
-
-
-def ratios(times: dict[str, float]) -> dict[str, float]:
-    """Returns our speed over the faster peer, and over cuBLAS."""
-    return {name: peers.over_the_fastest(times, "ours", over) for name, over in RATIOS.items()}
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -267,11 +261,7 @@ def main() -> None:
     else:
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; TFLOPS, medians of {options.rounds}")
         for name, group in groups.items():
-            print(f"\n{table(group)}")
-            for key, over in RATIOS.items():
-                found = [row[key] for row in group]
-                mean = math.exp(sum(map(math.log, found)) / len(found))
-                print(f"{name}, ours / the faster of {over}: geometric mean {mean:.3f}, least {min(found):.3f}")
+            print(f"\n{name}\n{table(group)}\n\n{peers.summary(group, PEERS)}")
     unverified = [row["case"] for row in rows if not row["verified"]]
     if unverified:
         sys.exit(f"not verified: {', '.join(unverified)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -115,6 +116,24 @@ def _is_usable(name: str, run: Run) -> bool:
     return True
 
 
-def over_the_fastest(times: Mapping[str, float], ours: str, names: Sequence[str] = NAMES) -> float:
-    """Returns the speed of ``ours`` over that of the fastest peer of ``names``."""
-    return round(min(times[name] for name in names if name in times) / times[ours], 3)
+def over_the_fastest(times: Mapping[str, float], ours: str) -> float:
+    """Returns the speed of ``ours`` over that of the fastest peer of attention."""
+    return round(min(times[name] for name in NAMES) / times[ours], 3)
+
+
+def ratios(times: Mapping[str, float], names: Sequence[str]) -> dict[str, float | str]:
+    """Returns columns: the speed of ours over the faster peer, and over each of several; "-" without a time."""
+    columns = {"ratio": [*names]} | {f"/ {name}": [name] for name in names if len(names) > 1}
+    found = {key: [times[name] for name in over if name in times] for key, over in columns.items()}
+    return {key: round(min(each) / times["ours"], 3) if each else "-" for key, each in found.items()}
+
+
+def summary(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+    """Returns a line for each column of `ratios`."""
+    lines = []
+    for key in [key for key in rows[0] if key == "ratio" or key in {f"/ {name}" for name in names}]:
+        found = [row[key] for row in rows if row[key] != "-"]
+        mean = math.exp(sum(map(math.log, found)) / len(found)) if found else math.nan
+        over = f"/ the faster of {', '.join(names)}" if key == "ratio" else key
+        lines.append(f"ours {over}: geometric mean {mean:.3f} of {len(found)}, least {min(found, default=mean):.3f}")
+    return "\n".join(lines)

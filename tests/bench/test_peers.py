@@ -43,25 +43,32 @@ def test_the_reason_of_a_refusal_is_printed_once(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == "refusing is left out: NotImplementedError: not on Hopper\n"
 
 
-def test_gemm_is_compared_with_the_faster_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ours_is_compared_with_the_faster_peer() -> None:
+    times, names = {"ours": 2.0, "cublas": 3.0, "fast": 0.5}, ["cublas", "quack"]
+    assert peers.ratios(times | {"quack": 1.0}, names) == {"ratio": 0.5, "/ cublas": 1.5, "/ quack": 0.5}
+    assert peers.ratios(times, names) == {"ratio": 1.5, "/ cublas": 1.5, "/ quack": "-"}
+    assert peers.ratios(times, ["cublas"]) == {"ratio": 1.5}
+
+
+def test_a_summary_leaves_out_what_a_peer_refuses() -> None:
+    rows = [{"ratio": 0.5, "/ flex": 2.0, "/ flash4": 0.5}, {"ratio": 2.0, "/ flex": 2.0, "/ flash4": "-"}]
+    assert peers.summary(rows, ["flex", "flash4"]).splitlines() == [
+        "ours / the faster of flex, flash4: geometric mean 1.000 of 2, least 0.500",
+        "ours / flex: geometric mean 2.000 of 2, least 2.000",
+        "ours / flash4: geometric mean 0.500 of 1, least 0.500",
+    ]
+    assert (
+        peers.summary(rows[1:], ["flex", "flash4"]).splitlines()[2]
+        == "ours / flash4: geometric mean nan of 0, least nan"
+    )
+
+
+def test_a_peer_without_a_time_has_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gemm, "PEERS", ["cublas", "quack"])
-    monkeypatch.setattr(gemm, "RATIOS", {"ratio": gemm.PEERS, "over_cublas": ["cublas"]})
-    times = {"ours": 2.0, "cublas": 3.0, "fast": 0.5}
-    assert gemm.ratios(times | {"quack": 1.0}) == {"ratio": 0.5, "over_cublas": 1.5}
-    assert gemm.ratios(times) == {"ratio": 1.5, "over_cublas": 1.5}
-    assert gemm.speeds(times, 6.0) == {"ours": 3.0, "cublas": 2.0, "fast": 12.0, "quack": "-"}
-
-
-def test_attention_is_compared_with_the_faster_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gemm.speeds({"ours": 2.0, "cublas": 3.0}, 6.0) == {"ours": 3.0, "cublas": 2.0, "quack": "-"}
     monkeypatch.setattr(attention_mods, "PEERS", ["flex", "flash4"])
-    over = {"ratio": attention_mods.PEERS, "/ flex": ["flex"], "/ flash4": ["flash4"]}
-    monkeypatch.setattr(attention_mods, "RATIOS", over)
-    times = {"ours": 2.0, "flex": 3.0, "plain": 1.0, "lists": 1.0}
-    row = attention_mods.row_of("causal", times | {"flash4": 1.0}, 6.0)
-    assert (row["ours"], row["flex"], row["flash4"]) == (3.0, 2.0, 6.0)
-    assert (row["ratio"], row["/ flex"], row["/ flash4"]) == (0.5, 1.5, 0.5)
-    row = attention_mods.row_of("causal", times, 6.0)
-    assert (row["flash4"], row["ratio"], row["/ flex"], row["/ flash4"]) == ("-", 1.5, 1.5, "-")
+    row = attention_mods.row_of("causal", {"ours": 2.0, "flex": 3.0, "plain": 1.0, "lists": 1.0}, 6.0)
+    assert (row["ours"], row["flex"], row["flash4"], row["ratio"], row["/ flash4"]) == (3.0, 2.0, "-", 1.5, "-")
 
 
 def test_a_wrong_result_is_not_right() -> None:
