@@ -7,11 +7,13 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is an extra: pip install 'warpwright[torch]'")
 
+import attention_mla  # noqa: E402
 import attention_mods  # noqa: E402
 import gemm  # noqa: E402
 import peers  # noqa: E402
@@ -69,6 +71,18 @@ def test_a_peer_without_a_time_has_no_speed(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(attention_mods, "PEERS", ["flex", "flash4"])
     row = attention_mods.row_of("causal", {"ours": 2.0, "flex": 3.0, "plain": 1.0, "lists": 1.0}, 6.0)
     assert (row["ours"], row["flex"], row["flash4"], row["ratio"], row["/ flash4"]) == (3.0, 2.0, "-", 1.5, "-")
+
+
+def test_a_peer_far_slower_than_ours_has_few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    took = {"rows": 1.0, "pages": 1.0, "near": 9.0, "far": 11.0}
+
+    def medians(runs: dict[str, object], *, rounds: int, stream: int) -> dict[str, float]:
+        return {name: took[name] + rounds / 1000 for name in runs}
+
+    monkeypatch.setattr(attention_mla.cuda, "medians", medians)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=0))
+    found = attention_mla.seconds({"rows": int, "pages": int}, {"near": int, "far": int}, 30)
+    assert found == {"rows": 1.03, "pages": 1.03, "near": 9.03, "far": 11.003}
 
 
 def test_a_wrong_result_is_not_right() -> None:
