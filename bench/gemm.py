@@ -240,6 +240,14 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)) for line in lines)
 
 
+def measure_all(cases: Iterator[Case], options: argparse.Namespace) -> list[dict[str, Any]]:
+    rows = list[dict[str, Any]]()
+    for case in cases:
+        rows.append(measure(case, options.rounds, options.sustained))
+        print(rows[-1], file=sys.stderr, flush=True)  # what a time limit would lose
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default="listed,layouts,fp8", help=f"of {','.join(CASES)}")
@@ -251,10 +259,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
-    groups = {
-        name: [measure(case, options.rounds, options.sustained) for case in CASES[name](options.size)]
-        for name in options.cases.split(",")
-    }
+    groups = {name: measure_all(CASES[name](options.size), options) for name in options.cases.split(",")}
     rows = [row for group in groups.values() for row in group]
     if options.json:
         print(json.dumps(rows, indent=1))
