@@ -189,6 +189,9 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "blackwell halves": functools.partial(
         ladder_gemm, "b200", sm100.TILINGS["128x256 pair, halves"], (768, 768, 512), 4, bias=BIAS, activation="relu"
     ),
+    "blackwell multicast": functools.partial(
+        ladder_gemm, "b200", sm100.TILINGS["128x192 multicast"], (256, 384, 704), 4, bias=BIAS[:384], activation="relu"
+    ),
     "scaled 1": functools.partial(scaled_gemm, "b200", sm100_scaled.LEVELS[1], "mxfp8", (128, 256, 384), 2),
     # The kernels of levels 2 and 3 on persistent clusters, for the loops over tiles to take several.
     "scaled 2": functools.partial(

@@ -186,7 +186,7 @@ def plan_tiling(
     grid = sm100.grid_of(config, problem, sms), 1, 1
     order, shapes = ("ab", (m, n)) if not config.swapped else ("ba", (n, m))
     each = dict(zip("abd", (a, b, out) if order == "ab" else (b, a, out), strict=True))
-    rows = config.tile[0] * config.ctas, config.tile[1]
+    rows = config.tile[0] * config.paired, config.tile[1]
     tiles = [-(-extent // tile) for extent, tile in zip(shapes, rows, strict=True)]
     dtype, b_dtype, of_out = (types.of_dtype(layout[2]) for layout in each.values())
     kernel = sm100.kernel_of(config).trace(

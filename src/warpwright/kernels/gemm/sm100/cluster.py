@@ -15,7 +15,6 @@ from warpwright.kernels.gemm.sm90.kernel import k_blocks, split_batch
 from warpwright.kernels.gemm.sm100.gemm import load_shifts
 from warpwright.kernels.gemm.sm100.pieces import (
     Pieces,
-    add_words,
     barrier_at,
     load_sums,
     multiply_half,
@@ -23,7 +22,7 @@ from warpwright.kernels.gemm.sm100.pieces import (
     store_words,
 )
 from warpwright.kernels.gemm.sm100.setup import init_alloc_sync_early, operand_ring, wait_dealloc_early
-from warpwright.kernels.gemm.sm100.steps import columns_from, load_operand, multiply_block
+from warpwright.kernels.gemm.sm100.steps import add_words, columns_from, load_operand, multiply_block
 from warpwright.kernels.gemm.sm100.tilings import CLUSTER_WARPS, LANES, TILINGS, WARPS, Tiling
 from warpwright.kernels.tiles import PACKED, atom, part
 from warpwright.lang import (

@@ -14,16 +14,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from warpwright.kernels.gemm.sm100.configs import LANES, LEVELS, PAIR, WARPS, Config
+from warpwright.kernels.gemm.sm100.launch_control import WORK_STAGES, launched_clusters, schedule_clusters
 from warpwright.kernels.gemm.sm100.setup import init_alloc_sync, sync_dealloc
 from warpwright.kernels.gemm.sm100.steps import (
     BOTH,
-    WORK_STAGES,
     cluster_masks,
-    launched_clusters,
     load_part,
     multiply,
     rasterize,
-    schedule_clusters,
     store_boxes,
     throttle,
 )

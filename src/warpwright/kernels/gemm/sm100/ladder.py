@@ -19,6 +19,7 @@ from warpwright.kernels.gemm.sm100.configs import LEVELS, PAIR, Config
 from warpwright.kernels.gemm.sm100.gemm import gemm
 from warpwright.kernels.gemm.sm100.halves import gemm_halves
 from warpwright.kernels.gemm.sm100.kernel import gemm_roles
+from warpwright.kernels.gemm.sm100.multicast import gemm_multicast
 from warpwright.kernels.gemm.sm100.setup import init_alloc_sync, sync_dealloc
 from warpwright.kernels.gemm.sm100.steps import (
     BOTH,
@@ -258,6 +259,7 @@ KERNELS = {
     "gemm": gemm,
     "cluster": gemm_cluster,
     "halves": gemm_halves,
+    "multicast": gemm_multicast,
 }
 
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from warpwright.kernels.gemm.sm100.steps import columns_from, store_column
+from warpwright.kernels.gemm.sm100.steps import add_words, columns_from, store_column
 from warpwright.kernels.gemm.sm100.tilings import LANES, Tiling
 from warpwright.kernels.tiles import WGMMA_BYTES, part, window
 from warpwright.lang import Expr, Global, If, clusterid, fence, ld, mbarrier, st, tcgen05, tid, tma, tmem, warp
 from warpwright.lang.smem import Tile
 
-__all__ = ["Pieces", "add_words", "barrier_at", "load_sums", "multiply_half", "store_block", "store_words"]
+__all__ = ["Pieces", "barrier_at", "load_sums", "multiply_half", "store_block", "store_words"]
 
 WARP_SIZE = 32
 MBARRIER_BYTES = 8
@@ -31,13 +31,6 @@ def load_sums(accumulators: Sequence[tmem.TmemTile], first: Any, count: int) -> 
     loaded = [tcgen05.ld(columns_from(each, first, count)) for each in accumulators]
     tcgen05.wait_ld()
     return add_words(loaded[0], loaded[1:])
-
-
-def add_words(words: list[Expr], others: list[list[Expr]]) -> list[Expr]:
-    """Returns ``words`` plus those of each list in ``others``, in their order."""
-    for each in others:
-        words = [word + other for word, other in zip(words, each, strict=True)]
-    return words
 
 
 def store_words(place: Global[Any], words: list[Expr]) -> None:

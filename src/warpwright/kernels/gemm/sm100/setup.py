@@ -9,8 +9,8 @@ from warpwright.lang import Ring, bar, cluster, fence, mbarrier, role, smem, tcg
 from warpwright.types import Scalar
 
 __all__ = [
-    "init_alloc_sync", "init_alloc_sync_early", "operand_ring", "sync_dealloc", "sync_dealloc_early",
-    "wait_dealloc_early",
+    "alloc_sync_early", "init_alloc_sync", "init_alloc_sync_early", "init_barriers", "operand_ring", "sync_dealloc",
+    "sync_dealloc_early", "wait_dealloc_early",
 ]  # fmt: skip
 
 WARP_SIZE = 32
@@ -87,11 +87,16 @@ def init_alloc_sync_early(
     cluster barrier in `sync_dealloc_early` or `wait_dealloc_early`. ``cluster_ctas``: CTAs of the cluster, if more than
     the ``ctas`` that multiply together. Each role that uses tensor memory calls ``tmem.open()``.
     """
-    clustered = (cluster_ctas or ctas) > 1
     init_barriers(*barriers, maps=maps)
     if ctas > 1:  # the pair allocates together: the peer has started; fence.mbarrier_init has released the mbarriers
         cluster.arrive("relaxed")
         cluster.wait()
+    alloc_sync_early(ctas, threads, clustered=(cluster_ctas or ctas) > 1)
+
+
+def alloc_sync_early(ctas: int, threads: int = ROLE_THREADS, *, clustered: bool = False) -> None:
+    """Allocate tensor memory and synchronise the CTA, or the cluster if ``clustered``; warp 0 does not wait, as in
+    `init_alloc_sync_early`."""
 
     @role(warp=2)
     def alloc() -> None:

@@ -1,9 +1,9 @@
-"""The steps of the Blackwell GEMMs: rasterization, loads, multiplication, stores, cluster launch control."""
+"""The steps of the Blackwell GEMMs: rasterization, loads, multiplication, stores."""
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from warpwright.kernels.gemm.epilogue import Finish
@@ -25,13 +25,8 @@ from warpwright.lang import (
     Expr,
     Global,
     If,
-    Ring,
-    b128,
     bar,
     clock64,
-    cluster,
-    clusterid,
-    clusterlaunchcontrol,
     elect_one,
     f32,
     fence,
@@ -45,10 +40,8 @@ from warpwright.lang import (
     tid,
     tma,
     tmem,
-    u32,
     u64,
     unpack,
-    var,
     warp,
 )
 from warpwright.lang.control import Var
@@ -59,17 +52,15 @@ __all__ = [
     "BOTH",
     "LEADER",
     "UMMA_K",
-    "WORK_STAGES",
+    "add_words",
     "cluster_masks",
     "columns_from",
-    "launched_clusters",
     "load_operand",
     "load_part",
     "multiply",
     "multiply_block",
     "rasterize",
     "rasterize_pairs",
-    "schedule_clusters",
     "store",
     "store_boxes",
     "store_column",
@@ -88,7 +79,6 @@ WARP_SIZE = 32
 LOADED_COLUMNS = 32
 PUBLISHED_COLUMNS = 4  # of a load of levels 1 to 5
 STORE_BARRIER = 1
-WORK_STAGES = 2  # responses of cluster launch control on their way
 
 
 def rasterize(number: Expr, across: Expr, down: Expr, group: int) -> tuple[Expr, Expr]:
@@ -135,13 +125,23 @@ def multiply_block(acc: tmem.TmemTile, slot: Any, more: Expr, wave: int, majors:
 
 
 def load_operand(
-    tile: Tile, source: tma.Map[Scalar], major: str, matrix: tuple[Expr, ...], row: Any, k: Expr, full: Any, ctas: int
+    tile: Tile,
+    source: tma.Map[Scalar],
+    major: str,
+    matrix: tuple[Expr, ...],
+    row: Any,
+    k: Expr,
+    full: Any,
+    ctas: int,
+    *,
+    multicast: int | None = None,
 ) -> None:
-    """Load an operand's tile, a box for each panel of 128 bytes; ``full`` may be the barrier of a pair's leader."""
+    """Load an operand's tile, a box for each panel of 128 bytes; ``full`` may be the barrier of a pair's leader, with
+    ``multicast`` it is that of each CTA of the mask."""
     top, left = (row, k) if major == "k" else (k, row)
     for column in range(0, tile.shape[1], atom(tile.dtype)):
         panel, corner = tile[:, column : column + atom(tile.dtype)], source[(*matrix, top, left + column)]
-        tma.load(panel, corner, full, cta_group=ctas if ctas > 1 else None)
+        tma.load(panel, corner, full, cta_group=ctas if ctas > 1 else None, multicast=multicast)
 
 
 def load_part(
@@ -314,6 +314,8 @@ def store_fragments(
     *,
     first: Any = 0,
     early: int = 0,
+    more: Sequence[tmem.TmemTile] = (),
+    late: int = 0,
 ) -> Iterator[str]:
     """Tensor memory to D, box by box: fragments of 16 rows, ``finish``, a block of shared memory, a TMA store.
 
@@ -321,7 +323,8 @@ def store_fragments(
     to a thread, reading the bias takes as much of shared memory as a fifth of the mma. The next load from tensor memory
     is in flight while the epilogue works. Yields "read" once all of ``acc`` is in registers, or with ``early`` so many
     columns. ``first``, 0 or a run-time value, is the column of ``acc`` where the store begins; after the last column
-    follows column 0.
+    follows column 0. The sums of ``more`` are added. With ``late`` it yields "late" before it loads the sums from that
+    column on.
     """
     own, stores, width = tid.x % LANES // WARP_SIZE, elect_one(), blocks.shape[1]
     stages, lefts = blocks.shape[0] // LANES, range(0, acc.shape[1], width)
@@ -331,8 +334,9 @@ def store_fragments(
     def column(left: int) -> Any:
         return (first + left) % acc.shape[1] if isinstance(first, Expr) else left
 
-    def load(left: int, half: int) -> list[Expr]:
-        return tcgen05.ld(columns_from(acc, column(left), width), "16x256b", half=half)
+    def load(left: int, half: int) -> list[list[Expr]]:
+        parts = [columns_from(each, column(left), width) for each in (acc, *more)]
+        return [tcgen05.ld(each, "16x256b", half=half) for each in parts]
 
     loaded = load(*halves[0])
     for number, (left, half) in enumerate(halves):
@@ -345,11 +349,12 @@ def store_fragments(
                 tma.wait_group(newer, read=True)
             warp.sync()
         tcgen05.wait_ld()
-        sums = loaded
+        sums = add_words(loaded[0], loaded[1:])
         if (left, half) == last:
             yield "read"
-        if (left, half) != halves[-1]:
-            loaded = load(*halves[number + 1])
+        following = halves[number + 1 : number + 2]
+        if following and following != [(late, 0)]:
+            loaded = load(*following[0])
         rows = part(block, half, WARP_ROWS, "k")
         store_rows_to_smem(rows, finish(sums, column(left)), block.dtype in PACKED, relu=relu)
         if half == 1:
@@ -358,6 +363,16 @@ def store_fragments(
             with If(stores):
                 tma.store(d[(*matrix, row + own * WARP_SIZE, col + column(left))], block)
                 tma.commit_group()
+        if following == [(late, 0)]:
+            yield "late"
+            loaded = load(*following[0])
+
+
+def add_words(words: list[Expr], others: list[list[Expr]]) -> list[Expr]:
+    """Returns ``words`` plus those of each list in ``others``, in their order."""
+    for each in others:
+        words = [word + other for word, other in zip(words, each, strict=True)]
+    return words
 
 
 def columns_from(acc: tmem.TmemTile, first: Any, width: int) -> tmem.TmemTile:
@@ -450,46 +465,3 @@ def sync_store_warps(rows: int) -> None:
     warp.sync()
     if rows == LANES:
         bar.sync(STORE_BARRIER, LANES)
-
-
-def schedule_clusters(work: Ring) -> None:
-    """Role of one warp of a cluster: cancel one cluster after another that has not started, until none is left.
-
-    Waits for ``work.empty`` of every CTA, signals ``work.full`` of every CTA. A response arrives while the tile before
-    it is computed.
-    """
-    slots, one = work.producer(), elect_one()
-    for _ in loop():
-        slot = next(slots)
-        slot.empty.wait()
-        with If(warp.lane < cluster.size):
-            slot.full.at(warp.lane).arrive_expect_tx(slot.nbytes)
-        warp.sync()
-        with If(one):
-            clusterlaunchcontrol.try_cancel(slot.response.address, slot.full, multicast=True)
-        slot.full.wait()
-        reply = ld(slot.response.at(0, 0).cast(b128))
-        fence.proxy_async()
-        warp.sync()
-        Break(when=~clusterlaunchcontrol.is_canceled(reply))
-
-
-def launched_clusters(work: Ring, signals: Any) -> Iterator[Expr]:
-    """Yields this cluster's own number, then those of the clusters that it takes over.
-
-    Waits for ``work.full``. After a warp has read a response, its thread with ``signals`` arrives on ``work.empty`` of
-    the first CTA; ``signals`` is True for a role of one thread.
-    """
-    number, slots = var(u32, clusterid.x), work.consumer()
-    for _ in loop():
-        yield number
-        slot = next(slots)
-        slot.full.wait()
-        reply = ld(slot.response.at(0, 0).cast(b128))
-        fence.proxy_async()
-        if signals is not True:
-            warp.sync()
-        with If(signals):
-            slot.empty.at(0).arrive()
-        Break(when=~clusterlaunchcontrol.is_canceled(reply))
-        number.set(clusterlaunchcontrol.first_ctaid(reply) // cluster.size)

@@ -21,14 +21,17 @@ BLOCKS = 2  # of the epilogue in each warp
 SWAPPED_MOST = 512  # rows of A for which threads store partial sums of Dᵀ
 SWAPPED_ROWS = 32  # of D in a block, if swapped
 ROW_BYTES = 128
+FIRST = 128  # with `multicast`: columns of a tile whose sums are complete before the others
 CONTROL_BYTES = 1024  # mbarriers, and room to align the stages
 SUM_BYTES = 4
 L2_PROMOTION = 256
 # Of the estimate, by the constants of `targets.clocks`: cycles of an mma at least; bytes a cycle from L2 to an SM, of
 # shared memory, and of the stores of an SM by TMA and by threads
 MMA_LEAST, SM_BYTES, SMEM_BYTES, STORE_BYTES, DIRECT_BYTES = 44.0, 60.0, 128.0, 32.0, 62.0
-# Likewise, if `clustered`: bytes a cycle from L2 to all SMs and to one; cycles from the last mma until a word of
-# another CTA is in registers, without the time of the bytes: mma 60, commit 45, remote arrival 224, load from L2 305
+MULTICAST = 1.2  # bytes of L2's bandwidth that a byte for two CTAs takes
+# Likewise, if `clustered` or with `multicast`: bytes a cycle from L2 to all SMs and to one; cycles from the last mma
+# until a word of another CTA is in registers, without the time of the bytes: mma 60, commit 45, remote arrival 224,
+# load from L2 305
 L2_BYTES, PORT_BYTES, EXCHANGE = 13300.0, 123.0, 634.0
 MHZ, HBM_BYTES = 1850.0, 6.5e6  # a microsecond
 COMMON = 1.3  # device memory reads what several SMs need at once this much slower
@@ -58,6 +61,7 @@ class Tiling:
     group         rows of tiles in a group of the rasterization
     slices        slices of K that one launch multiplies, each to a matrix of its own, and a second one adds up
     clustered     the slices of a tile are a cluster, whose CTAs exchange partial sums: no second launch
+    multicast     two CTAs of a cluster, one below the other, multiply alone and load their rows of B once; one round
     halves        tiles left after whole rounds, if at most half a round, are computed as halves of their columns
     """
 
@@ -71,6 +75,7 @@ class Tiling:
     group: int = 8
     slices: int = 1
     clustered: bool = False
+    multicast: bool = False
     halves: bool = False
 
     @property
@@ -81,12 +86,18 @@ class Tiling:
     @property
     def kernel(self) -> str:
         """Name of the kernel in `ladder.KERNELS`."""
-        return "cluster" if self.clustered else "halves" if self.halves else "gemm"
+        kinds = {"cluster": self.clustered, "multicast": self.multicast, "halves": self.halves, "gemm": True}
+        return next(name for name, is_kind in kinds.items() if is_kind)
+
+    @property
+    def paired(self) -> int:
+        """CTAs, one below the other, with the same rows of B."""
+        return 2 if self.multicast else self.ctas
 
     @property
     def cluster(self) -> int:
         """CTAs in a cluster."""
-        return self.ctas * (self.slices if self.clustered else 1)
+        return self.paired * (self.slices if self.clustered else 1)
 
     @property
     def matrices(self) -> int:
@@ -111,7 +122,7 @@ class Tiling:
     @property
     def area(self) -> tuple[int, int]:
         """Rows of A and of B of a cluster's tile."""
-        rows, columns = self.tile[0] * self.ctas, self.tile[1]
+        rows, columns = self.tile[0] * self.paired, self.tile[1]
         return (columns, rows) if self.swapped else (rows, columns)
 
     @property
@@ -132,15 +143,16 @@ class Tiling:
     @property
     def smem_bytes(self) -> int:
         """Dynamic shared memory of one CTA at most, bytes: mbarriers and bias, stages, blocks of the epilogue; if
-        ``clustered`` the blocks are in the memory of the stages."""
+        ``clustered`` or with ``multicast`` the blocks are in the memory of the stages."""
         blocks = LANES * (self.block_rows * SUM_BYTES if self.swapped else BLOCKS * ROW_BYTES)
-        blocks = 0 if self.clustered else blocks
+        blocks = 0 if self.clustered or self.multicast else blocks
         return CONTROL_BYTES + self.stages * self.stage_bytes + blocks
 
 
 _PAIR = Tiling((128, 256), stages=6, accumulators=2, stagger=0)
 _ALONE = Tiling((128, 128), ctas=1, depth=2, stages=3, accumulators=2, stagger=0)
 _SWAPPED = replace(_ALONE, swapped=True)
+_MULTICAST = Tiling((128, 224), ctas=1, stages=5, stagger=4, multicast=True)
 _SWAPPED_PAIR = replace(_PAIR, tile=(128, 128), stages=8, swapped=True)
 
 TILINGS = {
@@ -169,6 +181,8 @@ TILINGS |= {
 TILINGS |= {
     "128x256 pair, halves": replace(_PAIR, halves=True),
     "128x224 pair": replace(_PAIR, tile=(128, 224)),
+    "128x192 multicast": replace(_MULTICAST, tile=(128, 192)),
+    "128x224 multicast": _MULTICAST,
 }
 TILINGS |= {
     f"swapped 128x{columns}, cluster of {count} slices": replace(
@@ -229,7 +243,7 @@ def grid_of(config: Tiling, problem: Problem, sms: int) -> int:
     """Returns the CTAs: no more than fit at once, and the fewest with the same number of rounds."""
     down, across = clusters_of(config, problem)
     clusters = down * across * problem.batches * config.matrices
-    if config.clustered:
+    if config.clustered or config.multicast:
         return clusters * config.cluster
     whole = whole_tiles(config, problem, sms)
     if whole < clusters:
@@ -242,7 +256,8 @@ def has_whole_panels(config: Tiling, problem: Problem) -> bool:
     """Returns whether each part of an operand whose rows run along M or N, of one CTA's mma, is whole panels of 128
     bytes."""
     halves = 2 if config.clustered or config.halves else 1  # of B
-    parts = (config.tile[0], config.tile[1] // config.ctas // halves)
+    own = config.tile[1] - FIRST if config.multicast else config.tile[1] // config.ctas // halves
+    parts = (config.tile[0], own)
     majors = problem.majors[::-1] if config.swapped else problem.majors
     return all(major == "k" or part * problem.size % PANEL == 0 for part, major in zip(parts, majors, strict=True))
 
@@ -267,6 +282,8 @@ def candidates(problem: Problem, *, sms: int, slices: bool = True) -> Iterator[t
         swappable = config.clustered or problem.m <= (SWAPPED_MOST if config.slices > 1 else LANES)
         if config.clustered and problem.m <= config.tile[1] // 2:
             continue  # half of the tile is empty
+        if config.multicast and down * across * problem.batches > resident(config, sms):
+            continue  # a CTA computes one tile
         if config.halves and not takes_halves(config, problem, sms):
             continue
         if few and fits(config, problem) and (swappable or not config.swapped):
@@ -308,7 +325,7 @@ def estimate_us(config: Tiling, problem: Problem, *, sms: int) -> float:
     cycles = blocks * busy_cycles + once * (rounds if config.accumulators == 1 == config.waves else 1)
     often = problem.m * (COMMON if across > 1 else 1.0) + problem.n * (COMMON if down > 1 else 1.0)
     read = often * problem.k * problem.size * problem.batches
-    busy = cycles / MHZ + PAIR_US * (config.ctas > 1)
+    busy = cycles / MHZ + PAIR_US * (config.paired > 1)
     warm = busy if config.matrices == 1 else busy + SUM_US + problem.m * problem.n / SUM_ELEMENTS_US
     if config.clustered:
         warm += exchange_cycles(config) / MHZ
@@ -322,8 +339,12 @@ def estimate_us(config: Tiling, problem: Problem, *, sms: int) -> float:
 def block_cycles(config: Tiling, columns: int, running: int) -> float:
     """Returns the cycles of 128 bytes of K of a tile of ``columns`` while ``running`` CTAs run."""
     rows, own_columns = config.tile[0], columns / config.ctas
-    sent = (rows + own_columns) * PANEL / (min(PORT_BYTES, L2_BYTES / running) if config.clustered else SM_BYTES)
-    written = 0 if config.clustered else rows + own_columns
+    alone = config.clustered or config.multicast
+    sent = (rows + own_columns) * PANEL / (min(PORT_BYTES, L2_BYTES / running) if alone else SM_BYTES)
+    if config.multicast:
+        from_l2 = rows + own_columns / config.paired * MULTICAST
+        sent = max(rows + own_columns, from_l2 * running * PORT_BYTES / L2_BYTES) * PANEL / PORT_BYTES
+    written = 0 if alone else rows + own_columns
     moved = (written + rows + config.waves * own_columns) * PANEL / SMEM_BYTES
     return max(multiply_cycles(config, columns), sent, moved)
 

@@ -15,16 +15,14 @@ from typing import Any
 from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue
 from warpwright.kernels.gemm.formats import FORMATS, Format
 from warpwright.kernels.gemm.sm100.configs import LANES, WARPS
+from warpwright.kernels.gemm.sm100.launch_control import WORK_STAGES, launched_clusters, schedule_clusters
 from warpwright.kernels.gemm.sm100.scaled.configs import LEVELS, Config
 from warpwright.kernels.gemm.sm100.scaled.quantizing import output_blocks, store_output
 from warpwright.kernels.gemm.sm100.scaled.steps import claim_factors, load_stage, multiply_scaled, operand_ring
 from warpwright.kernels.gemm.sm100.setup import init_alloc_sync, sync_dealloc
 from warpwright.kernels.gemm.sm100.steps import (
     BOTH,
-    WORK_STAGES,
-    launched_clusters,
     rasterize,
-    schedule_clusters,
 )
 from warpwright.lang import (
     Expr,
