@@ -248,7 +248,8 @@ ATTENTION = {
     r"backward sm90 wide value_gradients wgmma\.wait_group\S* #3($|: a group more)": LAST_STEP,
     rf"{GRADIENTS} multiply cp\.async\.bulk\.commit_group #0$": "the next one commits its copies too",
 }
-ONE_PAGE = "(pair|alone|swapped|slices)"  # the kernels of gemm/sm100/gemm.py
+ENDS_LATER = "the other half ends later"
+ONE_PAGE = "(pair|alone|swapped|slices|multicast)"  # the kernels of gemm/sm100/gemm.py, and gemm/sm100/multicast.py
 FENCES = r"tcgen05\.fence::\w+"
 # kernel, role, opcode, its index in the role, and the change: reason
 REDUNDANT = {
@@ -258,7 +259,8 @@ REDUNDANT = {
     rf"blackwell (?!{ONE_PAGE}).* kernel {FENCES} #0$": FRESH,
     rf"blackwell ({ONE_PAGE}|cluster|halves) sync {FENCES} #0$": FRESH,
     r"blackwell cluster (store tcgen05\.fence::before|dealloc tcgen05\.fence::after)\S* #0$": BEFORE_DEALLOC,
-    r"blackwell cluster store mbarrier\.try_wait\.parity\.shared\S* #0: the next barrier": "the other half ends later",
+    r"blackwell (cluster|multicast) store mbarrier\.try_wait\.parity\.shared\S* #0: the next barrier": ENDS_LATER,
+    r"blackwell multicast load mbarrier\.try_wait\S* #0: the next barrier": ENDS_LATER,
     r"blackwell cluster store bar\.warp\.sync #5$": TOGETHER,
     r"blackwell cluster wait barrier\.cluster\.wait": "the warp exits after it, and no other warp waits for it",
     rf"blackwell {ONE_PAGE} kernel tcgen05\.fence::before\w* #0$": BEFORE_DEALLOC,

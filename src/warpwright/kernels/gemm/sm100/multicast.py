@@ -135,8 +135,10 @@ def gemm_multicast(
         tmem.open()
         ahead, after = ((rows.consumer(), cols.consumer()) for _ in range(2))
 
-        def multiply(acc: Any, cursors: Any, first: int, more: Expr, waits: bool, frees: bool) -> None:
-            """Multiply a k-block with the rows of B from ``first`` on, as many as ``acc`` has columns."""
+        def multiply(acc: Any, cursors: Any, first: int, more: Expr, *, waits: bool = True, frees: str = "") -> None:
+            """Multiply a k-block with the rows of B from ``first`` on, as many as ``acc`` has columns.
+
+            ``waits`` for the operands, and then ``frees`` the stages of those of "ab"."""
             of_a, of_b = cursors
             left = next(of_a)
             for half in range(2):
@@ -147,20 +149,20 @@ def gemm_multicast(
                 own = slice(first, first + acc.shape[1])
                 part = right.b[own, :] if majors[1] == "k" else right.b[:, own]
                 multiply_part(acc, left.a, part, half * half_k, True if half else more, majors)
-                if frees:
+                if "b" in frees:
                     tcgen05.commit(right.empty, multicast=BOTH)
-            if frees:
+            if "a" in frees:
                 tcgen05.commit(left.empty)
 
         for step in loop(apart):
             for cursor in (*after, after[1]):
                 next(cursor)
-            multiply(sums, ahead, 0, step > 0, waits=True, frees=True)
+            multiply(sums, ahead, 0, step > 0, frees="ab")
         for step in loop(apart, steps):
-            multiply(ends[:, :FIRST], ahead, 0, step > apart, waits=True, frees=False)
+            multiply(ends[:, :FIRST], ahead, 0, step > apart)
         tcgen05.commit(done[0])
         for step in loop(apart, steps):
-            multiply(ends[:, FIRST:], after, FIRST, step > apart, waits=False, frees=True)
+            multiply(ends[:, FIRST:], after, FIRST, step > apart, waits=False, frees="b")
         tcgen05.commit(done[1])
 
     @role(warps=range(WARPS, 2 * WARPS))

@@ -323,8 +323,8 @@ def store_fragments(
     to a thread, reading the bias takes as much of shared memory as a fifth of the mma. The next load from tensor memory
     is in flight while the epilogue works. Yields "read" once all of ``acc`` is in registers, or with ``early`` so many
     columns. ``first``, 0 or a run-time value, is the column of ``acc`` where the store begins; after the last column
-    follows column 0. The sums of ``more`` are added. With ``late`` it yields "late" before it loads the sums from that
-    column on.
+    follows column 0. The sums of ``more`` are added. With ``late`` no store is in flight before, and it yields "late"
+    before it loads the sums from that column on.
     """
     own, stores, width = tid.x % LANES // WARP_SIZE, elect_one(), blocks.shape[1]
     stages, lefts = blocks.shape[0] // LANES, range(0, acc.shape[1], width)
@@ -342,7 +342,7 @@ def store_fragments(
     for number, (left, half) in enumerate(halves):
         box = number // 2
         block = part(blocks, own * stages + box % stages, WARP_SIZE, "k")
-        if half == 0:
+        if half == 0 and (box >= stages or not late):
             # stores since the one from this block, which is of the tile before if the box is one of the first
             newer = stages - 1 if box >= stages else box + (len(lefts) - 1 - box) % stages
             with If(stores):  # TMA has read this block's last contents
