@@ -26,7 +26,7 @@ def results(
     config: Config, types: tuple[Any, Any], epilogue: Epilogue, out: Any = np.float32, *, positive: bool = False
 ) -> list[np.ndarray]:
     """D of the GPU and of the virtual H200 with the hardware's arithmetic."""
-    (m, n, k), random = SHAPE, np.random.default_rng(0)
+    (m, n, k), random = (config.rows or SHAPE[0], *SHAPE[1:]), np.random.default_rng(0)
     a, b = (random.standard_normal((rows, k)) * 2.0 ** random.integers(-4, 3, (rows, k)) for rows in (m, n))
     a, b = ((np.abs(x) if positive else x).astype(dtype) for x, dtype in zip((a, b), types, strict=True))
     bias = (random.standard_normal(n) * 20).astype(epilogue.bias.dtype) if epilogue.bias else 0

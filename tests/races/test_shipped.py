@@ -59,6 +59,8 @@ def _hopper(config: sm90.Config) -> Run:
     """Two tiles for each cluster, each with one and a half rounds of the ring."""
     (rows, columns), (along_m, along_n), size = config.tile, config.share, 1 if config.promoted else 2
     k = (3 * config.stages // 2 + 1) * config.depth * config.split * config.slices * 128 // size
+    if config.rows:  # all rows of A are in one tile
+        return functools.partial(hopper, config, (config.rows - 3, 2 * columns - 8, k), config.cluster)
     return functools.partial(hopper, config, (2 * rows * along_m - 8, columns * along_n - 8, k), config.cluster)
 
 
@@ -166,7 +168,7 @@ SHIPPED: dict[str, Run] = {
     },
     "matmul": functools.partial(_matmul, (200, 264), (264, 328), bias=np.ones(328, BF16), activation="gelu"),
     "matmul of a batch": functools.partial(_matmul, (3, 100, 136), (3, 136, 72)),
-    "matmul of transposes": functools.partial(_matmul, (200, 264), (264, 328), transpose_a=True),
+    "matmul of transposes": functools.partial(_matmul, (200, 264), (264, 840), transpose_a=True),
     **{
         f"{arch} attention {name}, {mask}": functools.partial(_attention, device, config, mask)
         for arch, device, plan in (("sm90", "h200", sm90_plan), ("sm100", "b200", sm100_plan))

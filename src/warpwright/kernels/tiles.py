@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from warpwright.lang import Expr, Shared, b16, bf16, bf16x2, f16, f16x2, ldmatrix, pack, st, stmatrix, u16, warp
@@ -23,7 +24,9 @@ __all__ = [
     "pack_neighbours",
     "part",
     "shift_mask",
+    "store_packed_rows",
     "store_rows_to_smem",
+    "strip_of",
     "window",
 ]
 
@@ -48,6 +51,16 @@ def part(tile: Tile, index: Any, rows: int, major: str) -> Tile:
         return tile[:rows, :].placed(base + index * (rows * tile.span), start)
     panels = rows * tile.dtype.nbytes // tile.span
     return tile[:, :rows].placed(base + index * (panels * tile.rows * tile.span), start)
+
+
+def strip_of(tile: Tile, index: Any, rows: int, major: str) -> Tile:
+    """`part`, but of a tile of fewer rows than a strip the strip continues into what follows in shared memory.
+
+    That must be another tile of the same stage. The tensor core computes rows of D from it that do not exist.
+    """
+    if major == "k" and tile.shape[0] < rows:
+        return replace(tile, shape=(rows, tile.shape[1]))
+    return part(tile, index, rows, major)
 
 
 def window(tile: Tile, kk: int, major: str) -> Any:
@@ -107,7 +120,11 @@ def store_rows_to_smem(block: Tile, regs: list[Expr], matrices: bool, *, relu: b
     """
     lane, word = warp.lane, PACKED.get(block.dtype)
     pairs = [regs[i : i + 2] for i in range(0, len(regs), 2)]
-    packed = [[pack(word, *pair, relu=relu)] for pair in pairs] if word else pairs
+    store_packed_rows(block, [[pack(word, *pair, relu=relu)] for pair in pairs] if word else pairs, lane, matrices)
+
+
+def store_packed_rows(block: Tile, packed: list[list[Expr]], lane: Expr, matrices: bool) -> None:
+    """`store_rows_to_smem` of pairs of neighbours: each is one register of two 16-bit elements, or two registers."""
     for start in range(0, len(packed), 4):
         column = 4 * start
         if matrices:

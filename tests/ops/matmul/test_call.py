@@ -58,6 +58,19 @@ def test_a_configuration_for_another_target_is_refused(device: str, given: Any, 
     )
 
 
+@pytest.mark.parametrize(("rows", "major"), [(17, "K"), (16, "M")])
+def test_a_configuration_of_16_rows_takes_no_more_rows_and_no_other_layout(rows: int, major: str) -> None:
+    a, b = operands(rows, 64, 72)
+    config = sm90.CONFIGS["64x64 stream rotated, 16 rows"]
+    with pytest.raises(UsageError) as error:
+        ww.matmul(a if major == "K" else np.asfortranarray(a), b, device="h200", level=config)
+    assert str(error.value) == (
+        f"matmul: given level= with 16 rows of A in a stage for an A of {rows} rows that is dense along {major}; "
+        "expected at most 16 rows, dense along K: leave level= out"
+    )
+    assert judge(ww.matmul(a[:16], b, device="h200", level=config), a[:16], b).verified
+
+
 @pytest.mark.parametrize("k", [1, 7, 9, 65])
 def test_an_inner_extent_that_is_no_multiple_of_eight_is_padded(k: int) -> None:
     a, b = operands(33, 47, k)

@@ -271,7 +271,13 @@ def plan_sm90(
     columns: int = 0,
 ) -> Plan:
     """Returns the plan of ``config`` for sm_90a: one launch, or two if K is cut into slices."""
-    config = sm90.fit_slices(config, extents(a, majors[0])[1], a[2].itemsize)
+    m, k = extents(a, majors[0])
+    if not sm90.has_all_rows(config, m, majors[0]):
+        raise UsageError(
+            f"matmul: given level= with {config.rows} rows of A in a stage for an A of {m} rows that is dense along "
+            f"{'K' if majors[0] == 'k' else 'M'}; expected at most {config.rows} rows, dense along K: leave level= out"
+        )
+    config = sm90.fit_slices(config, k, a[2].itemsize)
     return _plan(config, sm90.kernel_of(config), "sm_90a", a, b, d, majors, sms, epilogue, columns)
 
 

@@ -24,6 +24,7 @@ KERNELS = {
     "best": Config(),
     "few rows a group": Config(group=3),
     "shared by four": SHARED_BY_FOUR,
+    "delayed": replace(CONFIGS["128x256"], group=1),
     "level 1": LEVELS[1],
     "level 2": LEVELS[2],
     "level 4": LEVELS[4],

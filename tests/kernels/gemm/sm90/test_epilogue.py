@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -124,7 +125,7 @@ def assert_near(d: np.ndarray, expected: np.ndarray, slack: np.ndarray | float) 
 )
 def test_every_configuration_scales_adds_and_activates(name: str) -> None:
     config = SHIPPED[name]
-    a, b = operands(1, 200, 310, 400, E4M3 if config.promoted else BF16)
+    a, b = operands(1, config.rows or 200, 310, 400, E4M3 if config.promoted else BF16)
     bias = np.random.default_rng(2).standard_normal(310).astype(BF16) * np.asarray(100, BF16)
     scale_a = np.array([2.0**-9], np.float32)
     given = {"columns": 310, "bias": bias, "scale_a": scale_a, "alpha": 0.75}
@@ -152,6 +153,19 @@ def test_every_bias_and_activation(bias: Any, activation: str, out: Any) -> None
     assert_near(d, expected, 1.2 * slack + np.abs(expected) * 2.0**-16 + 2.0**-24)
 
 
+@pytest.mark.parametrize("name", ["128x256", "128x128 delayed"])
+@pytest.mark.parametrize(("activation", "out"), [("silu", BF16), ("relu", np.dtype(np.float16))])
+def test_a_delayed_tile_has_the_bits_of_one_that_is_stored_at_once(name: str, activation: str, out: Any) -> None:
+    a, b = operands(7, 1030, 712, 136, BF16)  # three tiles a CTA or more
+    given = {"columns": 712, "bias": np.random.default_rng(8).standard_normal(712).astype(BF16), "alpha": 0.5}
+    epilogue = Epilogue(True, of_dtype(BF16), activation)
+    late, at_once = (
+        gemm(replace(CONFIGS[name], delayed=delayed), a, b, epilogue, out, **given) for delayed in (True, False)
+    )
+    assert np.isfinite(late.astype(np.float32)).all()
+    assert np.array_equal(late, at_once)
+
+
 @sampled(
     ("name", "types"),
     [(name, (E4M3, E4M3)) for name in CONFIGS if name.startswith("fp8")]
@@ -159,7 +173,7 @@ def test_every_bias_and_activation(bias: Any, activation: str, out: Any) -> None
     every=4,
 )
 def test_every_fp8_configuration_is_right(name: str, types: tuple[Any, Any]) -> None:
-    a, b = operands(5, 260, 200, 656, *types)
+    a, b = operands(5, CONFIGS[name].rows or 260, 200, 656, *types)
     d = gemm(CONFIGS[name], a, b, Epilogue(), np.float32)
     expected = a.astype(np.float64) @ b.astype(np.float64).T
     assert_near(d, expected, np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64)).T * 2.0**-18)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -180,6 +181,47 @@ def test_a_kernel_without_an_epilogue_has_no_instruction_for_one() -> None:
     assert all(f"[{name}]" not in text for name in ("columns", "bias", "scale_a", "scale_b", "alpha"))
 
 
+def positions(config: Config, word: str, **keywords: object) -> list[int]:
+    """The numbers of the instructions that begin with ``word``."""
+    return [i for i, line in enumerate(lines_of(config, **keywords)) if line.startswith(word)]
+
+
+@pytest.mark.parametrize(("out", "epilogue"), [(bf16, Epilogue()), (f16, Epilogue(bias=bf16, activation="relu"))])
+def test_a_delayed_tile_is_stored_between_wgmmas_and_their_wait(out: type, epilogue: Epilogue) -> None:
+    config, how = replace(BEST, delayed=True), {"out": out, "epilogue": epilogue}
+    stores = positions(config, "cp.async.bulk.tensor.2d.global", **how)
+    commits, waits = (positions(config, f"wgmma.{word}_group", **how) for word in ("commit", "wait"))
+    assert len(stores) == 2 * len(positions(BEST, "cp.async.bulk.tensor.2d.global"))
+    assert commits[0] < stores[0] < stores[3] < waits[0] and stores[4] > waits[-1]
+
+
+@pytest.mark.parametrize("how", [{"out": f32}, {"epilogue": Epilogue(activation="gelu")}])
+def test_tiles_of_float32_and_gelu_are_stored_at_once(how: dict[str, object]) -> None:
+    assert lines_of(replace(BEST, delayed=True), **how) == lines_of(BEST, **how)
+
+
+def test_the_first_loads_of_an_early_ring_come_before_the_cluster_barrier_and_without_multicast() -> None:
+    config = replace(BEST, early=True)
+    loads = positions(config, "cp.async.bulk.tensor.2d.shared::cluster")
+    (arrive,) = positions(config, "barrier.cluster.arrive")
+    lines = lines_of(config)
+    early = [lines[i] for i in loads if i < arrive]
+    assert len(early) == 1 + 2 and not any(".multicast" in line for line in early)  # A, and both halves of B
+    assert [".multicast" in lines[i] for i in loads if i > arrive] == [False, True]
+    assert kernel_of(config).trace().maps == kernel_of(BEST).trace().maps
+
+
+def test_a_stage_of_16_rows_holds_no_more_of_a() -> None:
+    config = CONFIGS["64x64 stream rotated, 16 rows"]
+    assert kernel_of(config).trace().maps["a"] == tma.MapUse((16, 64), 128, bf16)
+    assert [line.rsplit(" ", 1)[1] for line in lines_of(config) if "expect_tx" in line] == [str((16 + 64) * 256)]
+    assert not worthwhile(config, 17, 8192, sms=132) and worthwhile(config, 16, 8192, sms=132)
+    for name in ("64x64 stream rotated, 16 rows", "fp8 64x128 stream, 16 rows"):
+        assert choose(16, 8192, 8192, 1 if "fp8" in name else 2) is CONFIGS[name]
+        assert not choose(17, 8192, 8192, 1 if "fp8" in name else 2).rows
+    assert not choose(16, 8192, 8192, majors=("mn", "k")).rows
+
+
 @pytest.mark.parametrize("name", [name for name in CONFIGS if name.startswith("fp8")])
 def test_every_fp8_partial_sum_starts_at_zero(name: str) -> None:
     """128 of K: four wgmmas of 32, of which the first overwrites."""
@@ -336,7 +378,8 @@ def test_a_measured_problem_gets_its_fastest_configuration() -> None:
 @pytest.mark.parametrize(
     ("shape", "config"),
     [
-        ((1, 8192, 8192), "64x128 stream rotated"),
+        ((1, 8192, 8192), "64x64 stream rotated, 16 rows"),
+        ((17, 8192, 8192), "64x128 stream rotated"),
         ((64, 7000, 4000), "64x64 stream"),
         ((1, 1, 1), "64x64"),
         ((100, 100, 50000), "64x64 stream, 32 slices"),

@@ -23,10 +23,9 @@ from warpwright.kernels.gemm.sm90.kernel import (
     operand_ring,
     rasterize,
     signal_target,
-    store_strip,
-    unchanged,
 )
 from warpwright.kernels.gemm.sm90.plan import plan_gemm
+from warpwright.kernels.gemm.sm90.store import store_strip, unchanged
 from warpwright.kernels.node import Lack, Limit, await_flag, is_last, signal_begin
 from warpwright.kernels.tiles import ROW_BYTES, WARP_ROWS, WARPS, atom
 from warpwright.lang import (

@@ -39,6 +39,9 @@ class Config:
     persistent   no more clusters than fit at once; False: a CTA for each tile
     overlap      the stores of a tile overlap with the next tile
     matrices     the epilogue uses stmatrix and swizzled blocks
+    rows         rows of A in a stage, for an A with no more rows than that; 0: those of the tile
+    early        the ring is filled for the first tile before the cluster synchronises; not with rotate, not with slices
+    delayed      a tile of 16-bit elements is rounded at its end, and stored while the next one is multiplied
     """
 
     tile: tuple[int, int] = (128, 256)
@@ -57,6 +60,9 @@ class Config:
     persistent: bool = True
     overlap: bool = True
     matrices: bool = True
+    rows: int = 0
+    early: bool = False
+    delayed: bool = False
     summary: str = ""
 
     @property
@@ -72,7 +78,7 @@ class Config:
     @property
     def smem_bytes(self) -> int:
         """Dynamic shared memory of a CTA in bytes: barriers, stages, the epilogue's blocks, split-K's partial sums."""
-        stage = sum(self.tile) * ATOM_BYTES * self.depth
+        stage = ((self.rows or self.tile[0]) + self.tile[1]) * ATOM_BYTES * self.depth
         strips = -(-self.consumers * STRIPS // self.split)
         parts = (self.split - 1) * strips * STRIP_ROWS * self.tile[1] * SUM_BYTES
         return CONTROL_BYTES + self.stages * stage + strips * STAGING_BYTES + parts
@@ -122,25 +128,28 @@ FP8_NARROW = replace(NARROW, depth=2, stages=4, promoted=128, partials=2)
 FP8_SMALL = replace(SMALL, promoted=64, partials=2)
 
 CONFIGS = {
-    "128x256": Config(),
+    "128x256": Config(early=True, delayed=True),
     "128x256 alone": Config(share=(1, 1)),
+    "128x256 alone stream": Config(share=(1, 1), once="b", early=True),
     "128x192": Config((128, 192)),
     "128x192 alone": Config((128, 192), share=(1, 1)),
     "192x128": Config((192, 128), consumers=3, share=(1, 2)),
     "192x128 alone": Config((192, 128), consumers=3, share=(1, 1)),
-    "128x128": Config((128, 128), stages=6),
+    "128x128": Config((128, 128), stages=6, early=True),
+    "128x128 delayed": Config((128, 128), stages=6, early=True, delayed=True),
     "128x128 alone": Config((128, 128), stages=6, share=(1, 1)),
     "128x128 stream": Config((128, 128), stages=6, once="b"),
     "128x64": Config((128, 64), stages=8, share=(1, 1)),
     "64x256": Config((64, 256), stages=5, consumers=1, share=(1, 1)),
     "64x192": Config((64, 192), stages=6, consumers=1, share=(1, 1)),
-    "64x128": NARROW,
+    "64x128": replace(NARROW, early=True),
     "64x128 pair": replace(NARROW, share=(2, 1)),
     "64x128 stream": replace(NARROW, once="b"),
     "64x128 stream rotated": replace(NARROW, once="b", rotate=True),
     "64x64": SMALL,
-    "64x64 stream": replace(SMALL, once="b"),
+    "64x64 stream": replace(SMALL, once="b", early=True),
     "64x64 stream rotated": replace(SMALL, once="b", rotate=True),
+    "64x64 stream rotated, 16 rows": replace(SMALL, once="b", rotate=True, rows=16, stages=10),
     "64x64 a CTA a tile": replace(SMALL, depth=1, stages=2, persistent=False),
     "64x64 split 2": replace(SPLIT, stages=5, split=2),
     "64x64 split 4": replace(SPLIT, stages=5, split=4),
@@ -152,6 +161,7 @@ CONFIGS = {
     "fp8 128x64 stream": Config((128, 64), depth=2, share=(1, 1), once="b", promoted=64, partials=2),
     "fp8 64x128 stream": replace(FP8_NARROW, once="b"),
     "fp8 64x128 stream rotated": replace(FP8_NARROW, once="b", rotate=True),
+    "fp8 64x128 stream, 16 rows": replace(FP8_NARROW, once="b", rows=16, stages=5),
     "fp8 64x64": FP8_SMALL,
     "fp8 64x64 stream": replace(FP8_SMALL, once="b"),
     "fp8 64x64 deep stream": replace(FP8_SMALL, depth=4, stages=3, once="b"),
@@ -166,7 +176,7 @@ SLICED = {
     "128x256": (2, 3),
 }
 CONFIGS |= {
-    f"{name}, {count} slices": replace(CONFIGS[name], slices=count)
+    f"{name}, {count} slices": replace(CONFIGS[name], slices=count, early=False, delayed=False)
     for name, counts in SLICED.items()
     for count in counts
 }

@@ -62,7 +62,7 @@ def candidates(problem: Problem, *, slices: bool) -> Iterator[Config]:
     """
     aligned = problem.crossing == (1.0, 1.0)
     for name, config in CONFIGS.items():
-        whole = config.slices == config.split == 1 and not config.rotate
+        whole = config.slices == config.split == 1 and not config.rotate and not config.rows
         few = aligned and -(-problem.m // config.tile[0]) <= FEW_ROWS
         if bool(config.promoted) != (problem.size == 1) or not (whole or (slices and config.slices > 1)):
             continue

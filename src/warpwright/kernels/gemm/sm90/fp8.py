@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from warpwright.kernels.gemm.sm90.configs import STRIP, Config
-from warpwright.kernels.tiles import WGMMA_BYTES, atom, clear, part, window
+from warpwright.kernels.tiles import WGMMA_BYTES, atom, clear, strip_of, window
 from warpwright.lang import Expr, f32, loop, wgmma
 from warpwright.lang.fragment import Fragment
 from warpwright.lang.ring import Cursor
@@ -35,7 +35,7 @@ def mainloop_fp8(
         in_flight: deque[tuple[int, int, Fragment]] = deque()
         for number, (i, left, k) in enumerate(steps):
             partial = partials[number % config.partials]
-            multiply_atom(partial, part(slot.a, first + i, STRIP, "k"), slot.b[left : left + config.promoted, :], k)
+            multiply_atom(partial, strip_of(slot.a, first + i, STRIP, "k"), slot.b[left : left + config.promoted, :], k)
             in_flight.append((i, left, partial))
             last = number == len(steps) - 1
             while len(in_flight) > (0 if last else config.partials - 1):

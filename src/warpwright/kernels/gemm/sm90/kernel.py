@@ -12,12 +12,14 @@ outside A and B and writes nothing outside D.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
-from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue, Finish
+from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue
 from warpwright.kernels.gemm.sm90.configs import CONFIGS, STORES, STRIP, Config
 from warpwright.kernels.gemm.sm90.fp8 import mainloop_fp8
+from warpwright.kernels.gemm.sm90.store import DelayedTile, store_strip
 from warpwright.kernels.tiles import (
     PACKED,
     ROW_BYTES,
@@ -27,7 +29,7 @@ from warpwright.kernels.tiles import (
     atom,
     part,
     shift_mask,
-    store_rows_to_smem,
+    strip_of,
     window,
 )
 from warpwright.lang import (
@@ -81,8 +83,6 @@ __all__ = [
     "rasterize",
     "signal_target",
     "split_batch",
-    "store_strip",
-    "unchanged",
 ]
 
 REGISTERS = {2: (40, 232), 3: (32, 160)}  # by the number of consumers: of a loading thread, of a consuming thread
@@ -127,9 +127,11 @@ def gemm(
     ring = operand_ring(config, consumers * (sum(share) - 1), majors, (dtype, b_dtype or dtype))
     rows = consumers * WARPS * STORES * WARP_ROWS
     blocks = smem.tile(out, (rows, ROW_BYTES // out.nbytes), swizzle=128 if config.matrices else 0)
-    init_and_sync(ring, share, (a, b, d))
-    place_m, place_n = cta_position(share)
     hints = [EVICT_FIRST if name in config.once else None for name in "ab"]
+    tiles = tiles_m, tiles_n, tiles_k, batches
+    early = partial(fill_ring, ring, config, (a, b), majors, tiles, batched, hints) if config.early else None
+    init_and_sync(ring, share, (a, b, d), early)
+    place_m, place_n = cta_position(share)
 
     def output_tiles() -> Iterator[tuple[Matrix, Expr, Expr]]:
         across, down = (tiles_m + (share[0] - 1)) // share[0], (tiles_n + (share[1] - 1)) // share[1]
@@ -144,14 +146,20 @@ def gemm(
     @role(warp=0, elect=True)
     def load() -> None:
         slots, (same_row, same_col) = ring.producer(), multicast_masks(share)
+        filled = var(u32, min(tiles_k, config.stages)) if config.early else None
+        for _ in loop(filled) if filled is not None else ():
+            next(slots)
         for at, row, col in output_tiles():
-            for step in loop(*k_blocks(config.slices, at, tiles_k)):
+            start, stop = k_blocks(config.slices, at, tiles_k)
+            for step in loop(start if filled is None else filled, stop):
                 k = (rotate(step, tiles_k) if config.rotate else step) * (atom(dtype) * config.depth)
                 slot = next(slots)
                 slot.empty.wait()
                 slot.full.arrive_expect_tx(slot.nbytes)
                 load_part(slot.a, a, majors[0], at["a"], row, k, slot.full, (place_n, share[1], same_row), hints[0])
                 load_part(slot.b, b, majors[1], at["b"], col, k, slot.full, (place_m, share[0], same_col), hints[1])
+            if filled is not None:
+                filled.set(0)
         slots.wait_all_empty()
 
     @role(warps=range(WARPS, WARPS + WARPS * consumers))
@@ -163,22 +171,29 @@ def gemm(
         slots, completed = ring.consumer(), ring.consumer()
         peer, shares, stores = *signal_target(share), elect_one()
         finish = epilogue.prepare(alpha, scale_a, scale_b, bias, columns)
+        delays = config.delayed and out in PACKED and epilogue.activation != "gelu"  # GELU needs the registers
+        delayed = DelayedTile(sums, blocks, 2 + ("d" in batched)) if delays else None
+        store_last = partial(delayed.store, d, warp.id - WARPS, stores) if delayed else None
         for at, row, col in output_tiles():
-            own = k_blocks(config.slices, at, tiles_k)
+            ks = k_blocks(config.slices, at, tiles_k)
             for slot in (
-                mainloop_fp8(sums, config, first, *own, slots)
+                mainloop_fp8(sums, config, first, *ks, slots)
                 if config.promoted
-                else mainloop(sums, first, *own, slots, completed, majors)
+                else mainloop(sums, first, *ks, slots, completed, majors, store_last)
             ):
                 with If(shares):
                     slot.empty.at(peer).arrive(scope="cta")
-            for i, acc in enumerate(sums):
+            if delayed:
+                delayed.keep(sums, (*at["d"], row + first * STRIP, col), finish)
+            for i, acc in enumerate(sums if delayed is None else ()):
                 top = row + (first + i) * STRIP
                 store_strip(acc, d, blocks, warp.id - WARPS, at["d"], top, col, stores, finish, config.matrices)
             if not config.overlap:
                 with If(stores):
                     tma.wait_group(0)
                 warp.sync()
+        if store_last:
+            store_last()
         with If(stores):
             tma.wait_group(0, read=True)
 
@@ -191,19 +206,33 @@ def operand_ring(
 ) -> Ring:
     """The ring of A and B: tiles of (rows, K), or (K, rows) for major "mn"; K is ``config.depth`` atoms."""
     k = atom(dtypes[0]) * config.depth
-    shapes = [(rows, k) if major == "k" else (k, rows) for rows, major in zip(config.tile, majors, strict=True)]
+    extents = config.rows or config.tile[0], config.tile[1]
+    shapes = [(rows, k) if major == "k" else (k, rows) for rows, major in zip(extents, majors, strict=True)]
     a, b = (smem.tile(dtype, shape, swizzle=128) for dtype, shape in zip(dtypes, shapes, strict=True))
     return Ring(config.stages, full=1, empty=arrivals, name="ab", a=a, b=b)
 
 
-def init_and_sync(ring: Ring, share: tuple[int, int], maps: tuple[tma.Map[Scalar], ...]) -> None:
-    """Initialise the mbarriers, and synchronise the cluster: they are ready in every CTA before the first load."""
+def init_and_sync(
+    ring: Ring,
+    share: tuple[int, int],
+    maps: tuple[tma.Map[Scalar], ...],
+    early: Callable[[], None] | None = None,
+) -> None:
+    """Initialise the mbarriers, and synchronise the cluster: they are ready in every CTA before the first load.
+
+    ``early`` issues loads into this CTA alone, before the cluster has synchronised.
+    """
 
     @role(warp=0, elect=True)
     def init() -> None:
+        before = maps[:-1] if early else ()  # the maps of the operands, which the first loads read
+        for each in before:
+            tma.prefetch_map(each)
         ring.init()
         fence.mbarrier_init()
-        for each in maps:
+        if early:
+            early()
+        for each in maps[len(before) :]:
             tma.prefetch_map(each)
 
     if share == (1, 1):
@@ -288,6 +317,35 @@ def k_blocks(slices: int, at: Matrix, tiles_k: Expr) -> tuple[Any, Expr]:
 # Load.
 
 
+def fill_ring(
+    ring: Ring,
+    config: Config,
+    operands: tuple[tma.Map[Scalar], tma.Map[Scalar]],
+    majors: tuple[str, str],
+    tiles: tuple[Expr, Expr, Expr, Expr],
+    batched: str,
+    hints: list[int | None],
+) -> None:
+    """Load the first k-blocks of the first tile, as many as the ring has stages, without multicast.
+
+    ``tiles`` counts tiles along M and N, k-blocks, and batches.
+    """
+    (tiles_m, tiles_n, tiles_k, batches), share, slots = tiles, config.share, ring.producer()
+    across, down = (tiles_m + (share[0] - 1)) // share[0], (tiles_n + (share[1] - 1)) // share[1]
+    below, right = grouped_tile(clusterid.x, across * batches if batched else across, down, config.group)
+    at, row = split_batch(below, across, batched)
+    place = cta_position(share)
+    corner = [(number * share[i] + place[i]) * config.tile[i] for i, number in enumerate((row, right))]
+    for step in loop(min(tiles_k, config.stages)):
+        slot = next(slots)
+        k = step * (atom(slot.a.dtype) * config.depth)
+        slot.full.arrive_expect_tx(slot.nbytes)
+        for i, (tile, source) in enumerate(zip((slot.a, slot.b), operands, strict=True)):
+            for piece in range(share[1 - i]):
+                where, parts = at["ab"[i]], (piece, share[1 - i], None)
+                load_part(tile, source, majors[i], where, corner[i], k, slot.full, parts, hints[i])
+
+
 def rotate(step: Expr, steps: Expr) -> Any:
     """``step`` of ``steps`` k-blocks, shifted by cluster: fewer clusters read one memory channel at a time."""
     later = step + clusterid.x * steps // nclusterid.x
@@ -307,7 +365,8 @@ def load_part(
 ) -> None:
     """Load an operand's tile, one box a panel.
 
-    ``multicast`` = (index, count, mask): part ``index`` of ``count`` of the tile, into all CTAs of ``mask``.
+    ``multicast`` = (index, count, mask): part ``index`` of ``count`` of the tile, into all CTAs of ``mask``; None: this
+    CTA.
     """
     index, count, ranks = multicast
     rows = tile.shape[0 if major == "k" else 1] // count
@@ -322,17 +381,29 @@ def load_part(
 
 
 def mainloop(
-    sums: list[Fragment], first: Any, start: Any, stop: Expr, slots: Cursor, completed: Cursor, majors: tuple[str, str]
+    sums: list[Fragment],
+    first: Any,
+    start: Any,
+    stop: Expr,
+    slots: Cursor,
+    completed: Cursor,
+    majors: tuple[str, str],
+    meanwhile: Callable[[], None] | None = None,
 ) -> Iterator[Any]:
     """Accumulate k-blocks ``start`` to ``stop``: wait for each slot, yield it once its wgmmas are complete.
 
     That is when the next k-block is in flight, so that the tensor core is never idle: ``completed`` runs one slot after
-    ``slots``. ``sums`` are the strips from ``first`` on.
+    ``slots``. ``sums`` are the strips from ``first`` on. ``meanwhile`` is called once two k-blocks are in flight, or
+    the only one.
     """
+    busy = min(start + 1, stop - 1) if meanwhile else None
     for k in loop(start, stop):
         slot = next(slots)
         slot.full.wait()
         multiply_block(sums, slot, first, k > start, majors)
+        if meanwhile:
+            with If(k == busy):
+                meanwhile()
         wgmma.wait_group(1)
         with If(k > start):
             yield next(completed)
@@ -346,59 +417,8 @@ def multiply_block(sums: list[Fragment], slot: Any, first: Any, more: Expr, majo
     columns = slot.a.shape[1 if majors[0] == "k" else 0]
     wgmma.fence()
     for i, acc in enumerate(sums):
-        strip = part(slot.a, first + i, STRIP, majors[0])
+        strip = strip_of(slot.a, first + i, STRIP, majors[0])
         for kk in range(0, columns, WGMMA_BYTES // slot.a.dtype.nbytes):
             left, right = window(strip, kk, majors[0]), window(slot.b, kk, majors[1])
             wgmma.mma(acc, left, right, accumulate=more | (kk > 0))
     wgmma.commit_group()
-
-
-# Store.
-
-
-def store_strip(
-    acc: Fragment,
-    d: tma.Map[Scalar] | tma.PeerMaps[Scalar],
-    blocks: Tile,
-    own: Expr,
-    matrix: tuple[Expr, ...],
-    row: Expr,
-    col: Expr,
-    stores: Expr,
-    finish: Finish,
-    matrices: bool,
-) -> None:
-    """A strip to D after ``finish``: each warp stores 16 rows to a block of 128 bytes a row, from which TMA stores.
-
-    ``own`` numbers the storing warps. Each has two blocks: it writes one while TMA reads the other. A strip starts with
-    the first block. After an odd number of blocks the last strip ended with that block too: then TMA must have read it.
-    """
-    columns = blocks.shape[1]
-    lefts = range(0, acc.shape[1], columns)
-    for number, left in enumerate(lefts):
-        block = part(blocks, own * STORES + number % STORES, WARP_ROWS, "k")
-        values = finish(acc.regs[left // 2 : (left + columns) // 2], col + left)
-        with If(stores):  # TMA has read this block's last contents
-            tma.wait_group(STORES - 1 if number or len(lefts) % STORES == 0 else 0, read=True)
-        warp.sync()
-        store_rows_to_smem(block, values, matrices and blocks.dtype in PACKED)
-        fence.proxy_async()
-        warp.sync()
-        with If(stores):
-            for each in maps(d):
-                tma.store(each[(*matrix, row + own % WARPS * WARP_ROWS, col + left)], block)
-            tma.commit_group()
-
-
-def maps(d: tma.Map[Scalar] | tma.PeerMaps[Scalar]) -> Iterator[tma.Map[Scalar]]:
-    """Yields the tensor map of D, or those of all ranks, this rank's last."""
-    if isinstance(d, tma.PeerMaps):
-        for step in loop(1, d.ranks + 1):
-            yield d[(d.rank + step) % d.ranks]
-    else:
-        yield d
-
-
-def unchanged(sums: list[Any], column: Any) -> list[Any]:
-    """The epilogue that changes nothing."""
-    return sums

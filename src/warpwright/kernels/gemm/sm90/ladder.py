@@ -13,8 +13,8 @@ from warpwright.kernels.gemm.sm90.kernel import (
     operand_ring,
     signal_target,
     split_batch,
-    store_strip,
 )
+from warpwright.kernels.gemm.sm90.store import store_strip
 from warpwright.kernels.tiles import ROW_BYTES, WARP_ROWS, WARPS, atom
 from warpwright.lang import (
     Expr,

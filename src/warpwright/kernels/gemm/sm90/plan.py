@@ -12,7 +12,7 @@ from warpwright.kernels.gemm.sm90.configs import ATOM_BYTES, CONFIGS, Config
 from warpwright.kernels.gemm.sm90.estimate import Problem, candidates, estimate_us, has_whole_panels
 from warpwright.kernels.gemm.sm90.facts import FACTS, FP8_FACTS, Fact
 
-__all__ = ["NEAR", "Known", "Plan", "choose", "fit_slices", "plan_gemm", "worthwhile"]
+__all__ = ["NEAR", "Known", "Plan", "choose", "fit_slices", "has_all_rows", "plan_gemm", "worthwhile"]
 
 ROW_BYTES = 16
 NEAR = 0.02  # distance of two problems that have one fastest configuration: an extent differs by a tenth at most
@@ -53,9 +53,10 @@ def choose(
     win. Without ``slices`` the configuration needs no scratch memory.
     """
     problem = Problem(m, n, k, in_bytes, batches, majors)
-    usable = {name for name, config in CONFIGS.items() if has_whole_panels(config, problem)}
+    staged = {name for name, config in CONFIGS.items() if has_all_rows(config, m, majors[0])}
+    usable = {name for name in staged if has_whole_panels(CONFIGS[name], problem)}
     facts: list[Known] = [each for each in tuned if each.config in usable]
-    facts += FACTS if in_bytes > 1 else FP8_FACTS
+    facts += [each for each in (FACTS if in_bytes > 1 else FP8_FACTS) if each.config in staged]
 
     def distance(fact: Known) -> float:
         count = fact.batches if isinstance(fact, Fact) else 1
@@ -71,6 +72,11 @@ def choose(
     return found if slices else _in_one_launch(found)
 
 
+def has_all_rows(config: Config, m: int, major: str) -> bool:
+    """Whether a stage of ``config`` has all ``m`` rows of an A that is dense along ``major``, or the rows of a tile."""
+    return not config.rows or (m <= config.rows and major == "k")
+
+
 def _in_one_launch(config: Config) -> Config:
     """Returns ``config``, or for a configuration with slices of K one that splits K inside a cluster."""
     shares = {1: 1, 2: 2, 3: 2, 4: 4}.get(config.slices, 6)
@@ -84,9 +90,10 @@ def fit_slices(config: Sliced, k: int, in_bytes: int) -> Sliced:
 
 
 def worthwhile(config: Config, m: int, n: int, *, sms: int) -> bool:
-    """Returns whether ``config`` can be the fastest for D (m, n): slices of K are for few tiles."""
+    """Returns whether ``config`` can be the fastest for D (m, n): slices of K are for few tiles, and a stage has all
+    rows of A."""
     tiles = -(-m // config.tile[0]) * -(-n // config.tile[1])
-    return config.slices == 1 or tiles * config.slices <= 2 * sms
+    return has_all_rows(config, m, "k") and (config.slices == 1 or tiles * config.slices <= 2 * sms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,8 @@ from warpwright.kernels.gemm.sm90.kernel import (
     load_part,
     mainloop,
     operand_ring,
-    store_strip,
-    unchanged,
 )
+from warpwright.kernels.gemm.sm90.store import store_strip, unchanged
 from warpwright.kernels.gemm.sm90.sums import add_sums, scale_sums, store_sums, sums_offset
 from warpwright.kernels.node import Lack, Limit, await_flag, is_last, signal_begin
 from warpwright.kernels.tiles import ROW_BYTES, WARP_ROWS, WARPS, atom

@@ -15,8 +15,8 @@ from warpwright.kernels.gemm.sm90.kernel import (
     mainloop,
     operand_ring,
     split_batch,
-    store_strip,
 )
+from warpwright.kernels.gemm.sm90.store import store_strip
 from warpwright.kernels.gemm.sm90.sums import add_sums, store_sums, sums_offset
 from warpwright.kernels.tiles import ROW_BYTES, WARP_ROWS, WARPS, atom, clear
 from warpwright.lang import (

@@ -1,0 +1,146 @@
+"""Stores of the Hopper GEMM: a warpgroup's sums through blocks of shared memory to D, at once or a tile later.
+
+Each warp stores 16 rows to a block of 128 bytes a row, from which TMA stores. It has two blocks: it writes one while
+TMA reads the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from warpwright.kernels.gemm.epilogue import Finish
+from warpwright.kernels.gemm.sm90.configs import STORES, STRIP
+from warpwright.kernels.tiles import (
+    PACKED,
+    WARP_ROWS,
+    WARPS,
+    pack_neighbours,
+    part,
+    store_packed_rows,
+    store_rows_to_smem,
+)
+from warpwright.lang import Expr, If, fence, loop, tma, u32, var, warp
+from warpwright.lang.fragment import Fragment
+from warpwright.lang.smem import Tile
+from warpwright.types import Scalar
+
+__all__ = ["DelayedTile", "store_strip", "unchanged"]
+
+
+def store_strip(
+    acc: Fragment,
+    d: tma.Map[Scalar] | tma.PeerMaps[Scalar],
+    blocks: Tile,
+    own: Expr,
+    matrix: tuple[Expr, ...],
+    row: Expr,
+    col: Expr,
+    stores: Expr,
+    finish: Finish,
+    matrices: bool,
+) -> None:
+    """A strip to D after ``finish``. ``own`` numbers the storing warps."""
+    columns = blocks.shape[1]
+    lefts = range(0, acc.shape[1], columns)
+    for number, left in enumerate(lefts):
+        block = block_of(blocks, own, number)
+        values = finish(acc.regs[left // 2 : (left + columns) // 2], col + left)
+        with stored_block(block, d, (*matrix, row, col), left, own, unread(number, len(lefts)), stores):
+            store_rows_to_smem(block, values, matrices and blocks.dtype in PACKED)
+
+
+class DelayedTile:
+    """The tile of a warpgroup as registers of two 16-bit elements, to be stored while the next one is multiplied.
+
+    The sums' own registers are free after `keep`. A new one keeps nothing.
+    """
+
+    def __init__(self, sums: list[Fragment], blocks: Tile, coordinates: int) -> None:
+        self.blocks = blocks
+        self.words = [[var(u32, 0) for _ in range(len(acc.regs) // 2)] for acc in sums]
+        self.corner = [var(u32, 0) for _ in range(coordinates)]
+        self.kept = var(u32, 0)
+
+    def keep(self, sums: list[Fragment], corner: tuple[Expr, ...], finish: Finish) -> None:
+        """Round the sums after ``finish``. ``corner`` is the place of the first strip in D."""
+        columns, col = self.blocks.shape[1], corner[-1]
+        for words, acc in zip(self.words, sums, strict=True):
+            for left in range(0, acc.shape[1], columns):
+                values = finish(acc.regs[left // 2 : (left + columns) // 2], col + left)
+                for word, value in zip(words[left // 4 :], pack_neighbours(values, self.blocks.dtype), strict=False):
+                    word.set(value.bitcast(u32))
+        for place, value in zip(self.corner, corner, strict=True):
+            place.set(value)
+        self.kept.set(1)
+
+    def store(self, d: tma.Map[Scalar], own: Expr, stores: Expr) -> None:
+        """Store the kept tile to D, if there is one. ``own`` numbers the storing warps."""
+        with If(self.kept != 0):
+            self.kept.set(0)
+            for i, words in enumerate(self.words):
+                self._store_strip(i, words, d, own, stores)
+
+    def _store_strip(self, i: int, words: list[Any], d: tma.Map[Scalar], own: Expr, stores: Expr) -> None:
+        *matrix, row, col = self.corner
+        columns = self.blocks.shape[1]
+        pairs = columns // 4  # of a block in a thread
+        count = len(words) // pairs
+        for number in range(count):
+            block, corner = block_of(self.blocks, own, number), (*matrix, row + i * STRIP, col)
+            with stored_block(block, d, corner, number * columns, own, unread(number, count), stores):
+                store_packed_rows(
+                    block, [[word] for word in words[number * pairs : (number + 1) * pairs]], warp.lane, True
+                )
+
+
+def block_of(blocks: Tile, own: Expr, number: int) -> Tile:
+    """Returns the block that warp ``own`` writes as block ``number`` of a strip: a strip starts with its first one."""
+    return part(blocks, own * STORES + number % STORES, WARP_ROWS, "k")
+
+
+def unread(number: int, count: int) -> int:
+    """Returns how many of a warp's stores TMA may still have to read before block ``number`` of ``count`` is written.
+
+    After an odd number of blocks the last strip ended with the first block too: then TMA must have read it.
+    """
+    return STORES - 1 if number or count % STORES == 0 else 0
+
+
+@contextmanager
+def stored_block(
+    block: Tile,
+    d: tma.Map[Scalar] | tma.PeerMaps[Scalar],
+    strip: tuple[Expr, ...],
+    left: int,
+    own: Expr,
+    pending: int,
+    stores: Expr,
+) -> Iterator[None]:
+    """The warp writes ``block`` inside; then TMA stores it to column ``left`` of the strip of D at ``strip``."""
+    *matrix, row, col = strip
+    with If(stores):  # TMA has read this block's last contents
+        tma.wait_group(pending, read=True)
+    warp.sync()
+    yield
+    fence.proxy_async()
+    warp.sync()
+    with If(stores):
+        for each in maps(d):
+            tma.store(each[(*matrix, row + own % WARPS * WARP_ROWS, col + left)], block)
+        tma.commit_group()
+
+
+def maps(d: tma.Map[Scalar] | tma.PeerMaps[Scalar]) -> Iterator[tma.Map[Scalar]]:
+    """Yields the tensor map of D, or those of all ranks, this rank's last."""
+    if isinstance(d, tma.PeerMaps):
+        for step in loop(1, d.ranks + 1):
+            yield d[(d.rank + step) % d.ranks]
+    else:
+        yield d
+
+
+def unchanged(sums: list[Any], column: Any) -> list[Any]:
+    """The epilogue that changes nothing."""
+    return sums
