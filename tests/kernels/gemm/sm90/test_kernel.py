@@ -195,8 +195,8 @@ def test_a_delayed_tile_is_stored_between_wgmmas_and_their_wait(out: type, epilo
     assert commits[0] < stores[0] < stores[3] < waits[0] and stores[4] > waits[-1]
 
 
-@pytest.mark.parametrize("how", [{"out": f32}, {"epilogue": Epilogue(activation="gelu")}])
-def test_tiles_of_float32_and_gelu_are_stored_at_once(how: dict[str, object]) -> None:
+@pytest.mark.parametrize("how", [{"out": f32}, *({"epilogue": Epilogue(activation=word)} for word in ("gelu", "silu"))])
+def test_tiles_of_float32_gelu_and_silu_are_stored_at_once(how: dict[str, object]) -> None:
     assert lines_of(replace(BEST, delayed=True), **how) == lines_of(BEST, **how)
 
 

@@ -171,7 +171,8 @@ def gemm(
         slots, completed = ring.consumer(), ring.consumer()
         peer, shares, stores = *signal_target(share), elect_one()
         finish = epilogue.prepare(alpha, scale_a, scale_b, bias, columns)
-        delays = config.delayed and out in PACKED and epilogue.activation != "gelu"  # GELU needs the registers
+        few = epilogue.activation in ("", "relu")  # GELU and SiLU need the registers
+        delays = config.delayed and out in PACKED and few
         delayed = DelayedTile(sums, blocks, 2 + ("d" in batched)) if delays else None
         store_last = partial(delayed.store, d, warp.id - WARPS, stores) if delayed else None
         for at, row, col in output_tiles():
