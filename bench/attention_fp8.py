@@ -63,7 +63,7 @@ def inputs(problem: Problem) -> Tensors:
 def bind_fp8(problem: Problem, config: Fp8Config, given: Tensors, out: torch.Tensor) -> tuple[Run, Run]:
     """Returns a call that starts both our launches, and one that starts the first alone."""
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    plan = plan_fp8(problem, frozenset(SCALES.values()), DTYPES[0], sms, True, config)
+    plan = plan_fp8(problem, frozenset(SCALES.values()), DTYPES[0], sms, True, False, config)
     memory = {VALUES: torch.empty(plan.scratch[VALUES], dtype=torch.uint8, device="cuda")}
     arrays = {**{name: given[name] for name in (*SCALES, *SCALES.values())}, "o": out, **memory}
     counter = torch.zeros(1, dtype=torch.int32, device="cuda")
@@ -161,14 +161,20 @@ def measure(problem: Problem, configs: dict[str, Fp8Config], rounds: int) -> lis
 
 
 def configs_of(head_dim: int, changes: list[str]) -> dict[str, Fp8Config]:
-    """Returns configurations by name, as they are and with each of ``changes`` (``run=2``)."""
+    """Returns configurations by name, as they are and with each of ``changes`` (``run=2,tile=128x160``)."""
     named = {name: config for name, config in CONFIGS.items() if config.head_dim == head_dim}
     more = named.copy()
     for name, config in named.items():
         for change in changes:
-            field, value = change.split("=")
-            more[f"{name}, {change}"] = replace(config, **{field: int(value)})
+            fields = dict(field.split("=") for field in change.split(","))
+            more[f"{name}, {change}"] = replace(config, **{field: value_of(value) for field, value in fields.items()})
     return more
+
+
+def value_of(text: str) -> Any:
+    """Returns the value of a field: a number, or numbers with an x between them (a tile)."""
+    numbers = tuple(int(word) for word in text.split("x"))
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def main() -> None:

@@ -97,15 +97,17 @@ def _attention(device: str, config: Any, mask: str) -> Watched:
 
 
 def _attention_fp8(config: sm90_fp8_plan.Fp8Config, mask: str) -> Watched:
-    """Run both launches of FP8 attention on one CTA, with keys for three promotions; the maxima of the scores grow."""
+    """Run both launches of FP8 attention on one CTA, with and without the log-sum-exp, with keys for three promotions;
+    the maxima of the scores grow."""
     problem = replace(_problem(config, mask), kv_len=3 * config.run * config.tile[1] + 30, dtype=FLOAT8)
     watched = Watched(Device(replace(DEVICES["h200"], sms=1)))
     (q, k, v), scales = fp8_helpers.random_inputs(problem)
     given = (20 * q.astype(np.float32)).astype(FLOAT8), k, v
-    (before, found), _ = fp8_helpers.launches(problem, config, given, scales, sms=1)
-    for (kernel, grid, args), depends_on in ((before, []), (found, [list(dict(found[0].params)).index("values")])):
-        watched.depends_on = depends_on
-        launch(kernel, grid, args=args, device=watched)
+    for wants_lse in (True, False):
+        (before, found), _ = fp8_helpers.launches(problem, config, given, scales, sms=1, wants_lse=wants_lse)
+        for (kernel, grid, args), depends_on in ((before, []), (found, [list(dict(found[0].params)).index("values")])):
+            watched.depends_on = depends_on
+            launch(kernel, grid, args=args, device=watched)
     return watched
 
 

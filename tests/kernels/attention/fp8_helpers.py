@@ -36,7 +36,14 @@ def random_inputs(problem: Problem, seed: int = 0) -> tuple[Arrays, Arrays]:
 
 
 def launches(
-    problem: Problem, config: Fp8Config, given: Arrays, scales: Any, *, sms: int = 2, out: Any = BF16
+    problem: Problem,
+    config: Fp8Config,
+    given: Arrays,
+    scales: Any,
+    *,
+    sms: int = 2,
+    out: Any = BF16,
+    wants_lse: bool = True,
 ) -> tuple[list[tuple[Any, Any, list[Any]]], Arrays]:
     """Returns kernel, grid and arguments of both launches; and O, the log-sum-exp and the counter."""
     (q, k, v), found = given, fp8_plan.plan(problem, sms=sms, config=config)
@@ -44,7 +51,7 @@ def launches(
     o, lse = np.full(q.shape, SENTINEL, out), np.full(q.shape[:3], SENTINEL, np.float32)
     counter, slabs = np.zeros(1, np.uint32), found.values_shape[1]
     transpose = fp8_values.kernel_of(config.head_dim).trace()
-    kernel = fp8.kernel_of(config).trace(out=of_dtype(out), bounds=found.main.bounds)
+    kernel = fp8.kernel_of(config).trace(out=of_dtype(out), bounds=found.main.bounds, wants_lse=wants_lse)
     first = [v, values, slabs]
     second = [q, k, values, o, lse, counter, *scales, *found.main.scalars, slabs]
     return [(transpose, found.values_grid, first), (kernel, found.main.grid, second)], (o, lse, counter)

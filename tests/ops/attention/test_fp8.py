@@ -37,6 +37,7 @@ def test_rows_before_heads_and_scales() -> None:
     assert out.dtype == ml_dtypes.bfloat16
     assert (ran.kernel, ran.tma, ran.why) == ("sm90.attention_fp8", True, "q, k and v are float8_e4m3fn")
     verify(PROBLEM, given, scales, (out.swapaxes(1, 2), lse))
+    assert np.array_equal(out, ww.attention(*rows, causal=True, layout="bshd", device="h200", **keywords))
     wide = scaled(given, scales)
     exact = reference.attention(PROBLEM, *wide)[0]
     assert relative_error(out.swapaxes(1, 2), exact) <= BAR * relative_error(rounded_attention(PROBLEM, *wide), exact)

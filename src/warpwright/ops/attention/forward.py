@@ -146,7 +146,9 @@ def describe(
     if changes is not None:
         mods.check_target(target.spec.arch, target.name, max(inputs[name].shape[2] for name in "qk"))
     plans, own = (
-        _plans_and_arrays(problem, changes, scales, library, inputs, q, dtype, target.spec) if problem else ([], {})
+        _plans_and_arrays(problem, changes, scales, library, inputs, q, dtype, target.spec, return_lse)
+        if problem
+        else ([], {})
     )
     chosen = plans[-1] if plans else None
     parts = [result, *([lse] if return_lse else []), *([plan.explain(chosen, target.name)] if explain else [])]
@@ -183,6 +185,7 @@ def _plans_and_arrays(
     q: Array,
     dtype: np.dtype[Any],
     spec: targets.Device,
+    wants_lse: bool,
 ) -> tuple[list[binding.Plan], dict[str, Any]]:
     """Returns the plans of a call, the attention itself last, and the arrays that they take besides Q, K, V and O."""
     workspace = library is not OTHER
@@ -191,7 +194,7 @@ def _plans_and_arrays(
         return [*lists, mods.plan_modified(problem, changes.mods, spec.arch, spec.sms, workspace)], own
     if problem.dtype == FLOAT8:
         own = {**fp8.scales_of(library, inputs, scales)}
-        chosen = fp8.plan_fp8(problem, frozenset(own), dtype, spec.sms, workspace)
+        chosen = fp8.plan_fp8(problem, frozenset(own), dtype, spec.sms, workspace, wants_lse)
         return [chosen], own | {fp8.VALUES: library.view(library.empty(chosen.scratch[fp8.VALUES], fp8.BYTE, q))}
     return [plan.choose(problem, spec.arch, spec.sms, plan.setting(), workspace)], {}
 

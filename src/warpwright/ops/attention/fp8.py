@@ -105,15 +105,17 @@ def plan_fp8(
     out: np.dtype[Any],
     sms: int,
     workspace: bool,
+    wants_lse: bool,
     config: fp8_plan.Fp8Config | None = None,
 ) -> Plan:
     """Returns the plan of ``problem`` with the named ``scales`` and a result of dtype ``out``, by ``config`` or else
-    the fastest one: two launches, of which the first writes the array `VALUES`, of bytes."""
+    the fastest one: two launches, of which the first writes the array `VALUES`, of bytes. The log-sum-exp is written
+    if the call ``wants_lse``."""
     found = fp8_plan.plan(problem, sms=sms, config=config)
     main, slabs = found.main, found.values_shape[1]
     transpose = fp8_values.kernel_of(main.config.head_dim).trace()
     first = Launch(transpose, found.values_grid, ("v", VALUES, slabs))
-    kernel = fp8.kernel_of(found.config).trace(out=types.of_dtype(out), bounds=main.bounds)
+    kernel = fp8.kernel_of(found.config).trace(out=types.of_dtype(out), bounds=main.bounds, wants_lse=wants_lse)
     words = COUNTER if main.uneven and workspace else None
     factors = [name if name in scales else 0 for name in SCALES.values()]
     args = "q", "k", VALUES, "o", "lse", "workspace" if words else 0, *factors, *main.scalars, slabs

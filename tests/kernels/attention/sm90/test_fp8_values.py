@@ -69,7 +69,7 @@ def test_no_spills(width: int) -> None:
 
 
 def test_a_plan_has_whole_blocks_of_keys() -> None:
-    found = plan(Problem(2, 4, 2, 100, 193, 128, dtype=E4M3), sms=132)
-    assert found.config == CONFIGS["128: 128x192"]
-    assert found.values_shape == (4, 12, 128, 32)
-    assert found.values_grid == (3, 2, 2)
+    found = plan(Problem(2, 4, 2, 100, 225, 128, dtype=E4M3), sms=132)
+    assert found.config == CONFIGS["128: 128x224"]
+    assert found.values_shape == (4, 14, 128, 32)
+    assert found.values_grid == (4, 2, 2)

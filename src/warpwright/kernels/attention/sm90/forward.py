@@ -214,7 +214,7 @@ class Consumer:
             following = self.wait_item()
             if overlap:
                 Break(when=following[3] == 0)
-                self.wait_and_issue_values(self.of_v.peek(), self.accumulates(self.tile.count))
+                self.wait_and_issue_values(self.of_v.peek(), self.tile.count > 1)
                 slot = next(self.of_q)
                 self.wait_and_issue_first_scores()  # of the following tile, during the epilogue of this one
                 factors = self.finish_softmax(lse, q_len)
@@ -222,7 +222,7 @@ class Consumer:
                 wgmma.wait_group(1)
                 self.epilogue(slot, factors)
             else:
-                self.wait_and_issue_values(self.of_v.peek(), self.accumulates(self.tile.count))
+                self.wait_and_issue_values(self.of_v.peek(), self.tile.count > 1)
                 factors = self.finish_softmax(lse, q_len)
                 wgmma.wait_group(0)
                 self.epilogue(next(self.of_q), factors)
@@ -231,7 +231,7 @@ class Consumer:
                 self.wait_and_issue_first_scores()
             self.wait_first_scores()
         if overlap:
-            self.wait_and_issue_values(self.of_v.peek(), self.accumulates(self.tile.count))
+            self.wait_and_issue_values(self.of_v.peek(), self.tile.count > 1)
             factors = self.finish_softmax(lse, q_len)
             wgmma.wait_group(0)
             self.epilogue(next(self.of_q), factors)
@@ -258,8 +258,8 @@ class Consumer:
         slot.full.wait()
         issue_rs(self.out, self.weights, slot.v, accumulate)
 
-    def accumulates(self, number: Any) -> Any:
-        """Returns whether PV adds to O in iteration ``number`` of `mainloop`, whose PV is that of the block before."""
+    def prepare_sums(self, number: Any) -> Any:
+        """Prepare O for PV in iteration ``number`` of `mainloop`, that of the block before; returns whether it adds."""
         return number > 1
 
     def set_weights(self, weights: Sequence[Any]) -> None:
@@ -298,7 +298,7 @@ class Consumer:
             for number in loop(start, stop):
                 slot_k, slot_v = next(self.of_k), next(self.of_v)
                 self.wait_and_issue_scores(slot_k)
-                self.wait_and_issue_values(slot_v, self.accumulates(number))
+                self.wait_and_issue_values(slot_v, self.prepare_sums(number))
                 self.arrive_turn()
                 # The scores are there, PV may still be in flight.
                 wgmma.wait_group(1)

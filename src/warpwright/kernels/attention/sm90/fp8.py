@@ -2,17 +2,19 @@
 
 As `sm90.forward`, whose consumers it has. Weights are rounded to e4m3 in the range of the type, and V was transposed by
 an earlier launch (`sm90.fp8_values`), which may still run when this one begins. A tensor core keeps 14 bits of a sum of
-8-bit products, so every few blocks O is added to float32 sums in shared memory and begins again.
+8-bit products, so every few blocks O is added to float32 sums in shared memory and begins again. Row sums are columns
+of O: after the columns of V are some of ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from warpwright.kernels.attention.sm90.forward import REGISTERS, Consumer
-from warpwright.kernels.attention.sm90.fp8_plan import CONFIGS, Fp8Config
+from warpwright.kernels.attention.sm90.fp8_plan import CONFIGS, ONES, Fp8Config
 from warpwright.kernels.attention.sm90.fp8_steps import (
     QUAD,
     Fp8Softmax,
@@ -22,10 +24,10 @@ from warpwright.kernels.attention.sm90.fp8_steps import (
     pack_e4m3,
     rings_of,
     scale_at,
+    write_ones,
 )
-from warpwright.kernels.attention.sm90.plan import Config
+from warpwright.kernels.attention.sm90.plan import STRIP, Config
 from warpwright.kernels.attention.sm90.steps import (
-    HALVES,
     Mask,
     Rings,
     init_barriers,
@@ -37,11 +39,11 @@ from warpwright.kernels.attention.sm90.steps import (
     schedule,
     store_panels,
     store_rows,
+    write_lse,
 )
 from warpwright.kernels.tiles import WARPS
 from warpwright.lang import (
     Break,
-    Else,
     Expr,
     Global,
     If,
@@ -52,14 +54,15 @@ from warpwright.lang import (
     ctaid,
     f32,
     fence,
-    fma,
     griddepcontrol,
     kernel,
     ld,
     loop,
     nctaid,
+    rcp,
     role,
     s32,
+    select,
     setmaxnreg,
     st,
     tma,
@@ -67,6 +70,7 @@ from warpwright.lang import (
     u64,
     var,
     warp,
+    wgmma,
 )
 from warpwright.lang.ring import Slot
 from warpwright.types import Scalar
@@ -97,15 +101,17 @@ def attention_fp8(
     scale: f32,
     slabs: u32,
     *,
-    config: Fp8Config = CONFIGS["128: 128x192"],
+    config: Fp8Config = CONFIGS["128: 128x224"],
     bounds: tuple[bool, bool] = (False, False),
     out: type[Scalar] = bf16,
+    wants_lse: bool = True,
     threads: int = 384,
 ) -> None:
     """Persistent: CTAs take tiles in the order of their numbers, as in `sm90.forward.attention`.
 
     ``values`` is the address of V as `sm90.fp8_values` writes it, ``slabs`` of 32 keys a head. ``scale_q``, ``scale_k``
-    and ``scale_v`` are addresses of positive f32 for each head of Q, K and V of each batch, or 0 for factors of 1.
+    and ``scale_v`` are addresses of positive f32 for each head of Q, K and V of each batch, or 0 for factors of 1. A
+    kernel that ``wants_lse`` writes the log-sum-exp to ``lse``, if not 0: for that alone threads add weights.
 
     role      warps  moves                            waits for                        signals
     load      0      numbers -> `work`; Q, K, V       empty of each; the first launch  full of each
@@ -117,6 +123,7 @@ def attention_fp8(
     mask = Mask(kv_len, begin if bounds[0] else None, end if bounds[1] else None, keys)
     sums = Sums.of(config, out)
     init_barriers(rings, (q, k, o))
+    write_ones(rings, config)
     bar.sync()
 
     @role(warps=range(WARPS))
@@ -173,85 +180,100 @@ def attention_fp8(
     @role(warps=range(WARPS, WARPS + WARPS * consumers))
     def multiply() -> None:
         setmaxnreg.inc(REGISTERS[consumers][1])
-        consumer = Fp8Consumer(rings, mask, scale, config, ScaledTile.of_bounds(bounds[0]), sums)
+        consumer = Fp8Consumer(rings, mask, scale, config, ScaledTile.of_bounds(bounds[0]), sums, wants_lse)
         consumer.run(consumer.wait_item(), lse, q_len)
 
 
 class Fp8Consumer(Consumer):
-    """A consumer warpgroup whose O has the sums of the last blocks; those of earlier ones are in shared memory, in
-    units of an older shift. ``pending`` are the factors between both; ``promoted`` is 0 while there are none."""
+    """A consumer warpgroup whose O has the sums of the last blocks, a run; those of earlier ones are in shared memory.
+
+    Columns of ones after those of V make the last quad of O the row sums of the rounded weights. ``runs_begun``
+    counts the runs of a tile that have begun: from the second one on there are sums in shared memory.
+    """
 
     config: Fp8Config
     tile: ScaledTile
 
-    def __init__(self, rings: Rings, mask: Mask, scale: Expr, config: Fp8Config, tile: ScaledTile, sums: Sums) -> None:
+    def __init__(
+        self, rings: Rings, mask: Mask, scale: Expr, config: Fp8Config, tile: ScaledTile, sums: Sums, wants_lse: bool
+    ) -> None:
+        self.wants_lse = wants_lse
         super().__init__(rings, mask, scale, config, tile)
-        self.scale, self.pending = tile.scale, [var(f32, 1.0) for _ in HALVES]
-        self.to_o, self.sums, self.promoted = rings.o.producer(), sums.of_warp(self.strip), var(u32, 0)
+        self.scale, self.out = tile.scale, wgmma.accumulator(f32, (STRIP, config.columns + ONES))
+        self.to_o, self.sums, self.runs_begun = rings.o.producer(), sums.of_warp(self.strip), var(u32, 0)
 
     def new_softmax(self, config: Config) -> Fp8Softmax:
         """Returns the softmax state of this thread's rows."""
         assert isinstance(config, Fp8Config)
-        return Fp8Softmax(config.room)
+        return Fp8Softmax(config.room, self.wants_lse)
 
     def wait_and_issue_values(self, slot: Slot, accumulate: Any) -> None:
         """Wait for V in ``slot``, then issue O += P·V; O = P·V where not ``accumulate``."""
         slot.full.wait()
         issue_rs(self.out, self.weights, slot.v, accumulate, "k")
 
-    def accumulates(self, number: Any) -> Any:
-        """Returns whether PV adds to O in iteration ``number``: not in the first block of a run."""
-        return (number - 1) % self.config.run != 0
+    def prepare_sums(self, number: Any) -> Any:
+        """Add O to the sums in shared memory where iteration ``number`` begins a run, while QK is on the tensor cores;
+        returns whether PV adds to O. The last block of a tile begins no run."""
+        adds = (number - 1) % self.config.run != 0
+        with If(~adds):
+            self.begin_run()
+        return adds
 
     def set_weights(self, weights: Sequence[Any]) -> None:
         """Round the weights P and pack them into the A operand of PV."""
         pack_e4m3(self.weights, weights)
 
     def rescale_sums(self, number: Any, factors: Sequence[Any], grown: Sequence[tuple[Any, tuple[int, ...]]]) -> None:
-        """Add O to the sums in shared memory at the end of a run; rescale O where a row max has grown."""
-        with If(number % self.config.run == 0):
-            self.promote()
-        for pending, factor in zip(self.pending, factors, strict=True):
-            pending *= factor
-        super().rescale_sums(number, factors, grown)
+        """Rescale O and the sums in shared memory, in the warps whose row max has grown."""
+        with If(grown[0][0]):
+            rescale(self.out, factors)
+            with If(self.runs_begun > 1):
+                for first, sums in self.earlier():
+                    st(self.sums.at(first), *[sum * factors[v >> 1 & 1] for v, sum in enumerate(sums, first)])
 
-    def promote(self) -> None:
-        """Add O to the sums in shared memory. The first ones of a tile take the place of the O of the tile before."""
-        with If(self.promoted == 0):
+    def begin_run(self) -> None:
+        """Add O of the run before to the sums in shared memory, if there is one. The first ones of a tile take the
+        place of the O of the tile before."""
+        with If(self.runs_begun == 1):
             self.to_o.peek().empty.wait()
             for first in range(0, len(self.out.regs), QUAD):
                 st(self.sums.at(first), *self.out.regs[first : first + QUAD])
-        with Else():
-            for first in range(0, len(self.out.regs), QUAD):
-                st(self.sums.at(first), *self.added(first))
-        self.promoted.set(1)
-        for pending in self.pending:
-            pending.set(1.0)
+        with If(self.runs_begun > 1):
+            for first, sums in self.earlier():
+                st(self.sums.at(first), *[sum + self.out.regs[v] for v, sum in enumerate(sums, first)])
+        self.runs_begun += 1
 
-    def added(self, first: int) -> list[Any]:
-        """Returns four sums in shared memory, in units of today's shift, plus those of O."""
-        earlier = ld(self.sums.at(first), vec=QUAD)
-        return [fma(sum, self.pending[v >> 1 & 1], self.out.regs[v]) for v, sum in enumerate(earlier, first)]
+    def earlier(self) -> Iterator[tuple[int, list[Any]]]:
+        """Yields the number of the first register of each quad of O, and its four sums in shared memory."""
+        for first in range(0, len(self.out.regs), QUAD):
+            yield first, ld(self.sums.at(first), vec=QUAD)
 
     def finish_softmax(self, lse: Expr, q_len: Any) -> list[Any]:
-        """Write the log-sum-exp; returns the factors of O: scale of V / row sum, 0 for a row without weights."""
-        return [factor * self.tile.scale_v for factor in super().finish_softmax(lse, q_len)]
+        """Write the log-sum-exp, if the launch wants it; returns the scale of V."""
+        shifts, totals = self.softmax.reset()
+        if totals:
+            with If(lse != 0):
+                write_lse(self.tile.lse_rows(lse, q_len), self.row, q_len, shifts, totals)
+        return [self.tile.scale_v.to(f32)]
 
     def epilogue(self, slot: Slot, factors: Sequence[Any]) -> None:
         """Divide O by the row sums and hand it to the role `save`; ``slot`` is that of Q."""
-        slot_v, to = next(self.of_v), next(self.to_o)
+        slot_v, to, (scale_v,) = next(self.of_v), next(self.to_o), factors
         with If(self.leader):
             slot_v.empty.arrive()
             slot.empty.arrive()
-        with If(self.promoted != 0):
-            for first in range(0, len(self.out.regs), QUAD):
-                for v, sum in enumerate(self.added(first), first):
-                    self.out.regs[v].set(sum)
-        self.promoted.set(0)
-        rescale(self.out, factors)
+        with If(self.runs_begun > 1):
+            for first, sums in self.earlier():
+                for v, sum in enumerate(sums, first):
+                    self.out.regs[v].set(sum + self.out.regs[v])
+        self.runs_begun.set(0)
+        of_o, totals = self.out.regs[:-QUAD], self.out.regs[-QUAD::2]
+        out = replace(self.out, shape=(STRIP, self.config.columns), regs=of_o)
+        rescale(out, [select(total == 0.0, total, rcp(total)) * scale_v for total in totals])
         to.empty.wait()
         warp.sync()
-        store_rows(self.out, self.sums.o, self.strip)
+        store_rows(out, self.sums.o, self.strip)
         fence.proxy_async()
         warp.sync()
         with If(self.one):
@@ -260,5 +282,6 @@ class Fp8Consumer(Consumer):
 
 @cache
 def kernel_of(config: Fp8Config) -> Kernel:
-    """Returns the kernel of a configuration; configure ``out`` (bf16, f16) and ``bounds`` (left, right) on it."""
+    """Returns the kernel of a configuration; configure ``out`` (bf16, f16), ``bounds`` (left, right) and
+    ``wants_lse`` on it."""
     return attention_fp8.configure(config=config, threads=config.threads)

@@ -12,7 +12,9 @@ __all__ = ["CONFIGS", "HEAD_DIMS", "SLAB", "VALUE_KEYS", "Fp8Config", "Fp8Plan",
 
 HEAD_DIMS = (64, 128)
 SLAB = 32  # keys of V that one wgmma multiplies
+ONES = 8  # columns of ones after those of V, the least N of a wgmma
 SUM_BYTES = 4  # of a float32 sum
+SUMS_ALIGN = 1024
 VALUE_KEYS = 128  # of V that a CTA of the first launch transposes
 
 
@@ -31,20 +33,21 @@ class Fp8Config(Config):
     @property
     def smem_bytes(self) -> int:
         """Dynamic shared memory of a CTA, bytes."""
-        queries, keys = self.tile
-        rings = self.q_stages * queries + 2 * self.stages * keys
-        return CONTROL_BYTES + self.head_dim * (rings + SUM_BYTES * queries)
+        (queries, keys), width = self.tile, self.head_dim
+        slots = width * (self.q_stages * queries + self.stages * keys) + (width + ONES) * self.stages * keys
+        sums = SUM_BYTES * queries * (width + ONES)
+        return CONTROL_BYTES + -(-slots // SUMS_ALIGN) * SUMS_ALIGN + sums
 
 
 CONFIGS = {
-    "64: 128x192": Fp8Config(64, (128, 192)),
-    "128: 128x192": Fp8Config(128, (128, 192)),
+    "64: 192x128": Fp8Config(64, (192, 128), in_turn=True),
+    "128: 128x224": Fp8Config(128, (128, 224), in_turn=True),
 }
 
 
 def choose(problem: Problem) -> str:
     """Returns the name of the fastest configuration on an H200."""
-    return "64: 128x192" if problem.head_dim <= 64 else "128: 128x192"
+    return "64: 192x128" if problem.head_dim <= 64 else "128: 128x224"
 
 
 @dataclass(frozen=True, slots=True)

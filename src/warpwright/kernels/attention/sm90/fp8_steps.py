@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, NamedTuple
 
-from warpwright.kernels.attention.sm90.fp8_plan import Fp8Config
+from warpwright.kernels.attention.sm90.fp8_plan import ONES, SLAB, SUMS_ALIGN, Fp8Config
 from warpwright.kernels.attention.sm90.steps import (
     HALVES,
+    LOWEST,
     BlockSoftmax,
     CurrentTile,
     OnlineSoftmax,
@@ -17,18 +19,21 @@ from warpwright.kernels.attention.sm90.steps import (
     reduce,
     reduce_quad,
 )
-from warpwright.kernels.tiles import ROW_BYTES, WARPS, WGMMA_BYTES
+from warpwright.kernels.tiles import CHUNK_BYTES, ROW_BYTES, WARPS, WGMMA_BYTES
 from warpwright.lang import (
     Expr,
     Global,
     If,
     Pointer,
     Ring,
+    Shared,
     Var,
     b32,
+    cvt,
     e4m3,
     ex2,
     f32,
+    fence,
     fma,
     max,
     min,
@@ -36,6 +41,7 @@ from warpwright.lang import (
     s32,
     select,
     smem,
+    st,
     tma,
     u32,
     var,
@@ -46,12 +52,23 @@ from warpwright.lang.ring import Cursor
 from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
-__all__ = ["WORDS", "Fp8Softmax", "ScaledTile", "Sums", "load_values_when_empty", "pack_e4m3", "rings_of", "scale_at"]
+__all__ = [
+    "WORDS",
+    "Fp8Softmax",
+    "ScaledTile",
+    "Sums",
+    "load_values_when_empty",
+    "pack_e4m3",
+    "rings_of",
+    "scale_at",
+    "write_ones",
+]
 
 WORDS = 8  # of an item: first query, head, first block, blocks; scale of the scores, scale of V
 TOP = 8  # weights are at most 2^TOP, of 448
 QUAD = 4  # sums that one ld or st moves
 QUAD_BYTES = 512  # of the quads of a warp
+FOUR_ONES = 0x38383838  # e4m3
 STRIP_QUADS = 4  # quads of a warp in 16 rows of 128 bytes
 
 
@@ -64,18 +81,35 @@ def rings_of(config: Fp8Config) -> Rings:
         q=Ring(config.q_stages, empty=consumers, name="q", q=q),
         o=Ring(1, full=consumers * WARPS, name="o"),
         k=Ring(config.stages, empty=consumers, name="k", k=k),
-        v=Ring(config.stages, empty=consumers, name="v", v=smem.tile(e4m3, (width, keys), swizzle=WGMMA_BYTES)),
+        v=Ring(config.stages, empty=consumers, name="v", v=smem.tile(e4m3, (width + ONES, keys), swizzle=WGMMA_BYTES)),
     )
     rings.work.place.known()  # allocated beside the barriers, before larger tiles
     return rings
 
 
+def write_ones(rings: Rings, config: Fp8Config) -> None:
+    """Write the rows of ones after the columns of V in every slot, which no copy overwrites.
+
+    Half of the second warp does, while the first one initialises the barriers; all threads synchronise afterwards.
+    """
+    ring, slabs = rings.v, config.tile[1] // SLAB
+    (base, start), rows = ring.place.known(), config.head_dim + ONES
+    with If((warp.id == 1) & (warp.lane < ONES * SLAB // CHUNK_BYTES)):
+        for stage, slab in product(range(ring.stages), range(slabs)):
+            place = start + stage * ring.stride + (slab * rows + config.head_dim) * SLAB
+            st(Shared(u32, base + warp.lane * CHUNK_BYTES, place), *[cvt(FOUR_ONES, u32)] * 4)
+        fence.proxy_async()
+
+
 def load_values_when_empty(cursor: Cursor, values: Expr) -> None:
-    """Wait for the next empty slot of V and copy a block of keys from address ``values`` on, contiguous."""
+    """Wait for the next empty slot of V and copy a block of keys from address ``values`` on, slab by slab."""
     slot = next(cursor)
     slot.empty.wait()
-    slot.full.arrive_expect_tx(slot.nbytes)
-    tma.copy(slot.v.address, values, slot.nbytes, slot.full)
+    rows, keys = slot.v.shape
+    copied = (rows - ONES) * SLAB
+    slot.full.arrive_expect_tx(keys // SLAB * copied)
+    for slab in range(keys // SLAB):
+        tma.copy(slot.v.address + slab * rows * SLAB, values + slab * copied, copied, slot.full)
 
 
 class Sums(NamedTuple):
@@ -83,30 +117,33 @@ class Sums(NamedTuple):
 
     The sums of a warp are divided as its 16 rows of O are, into parts of 16 x 128 bytes, which lie ``queries`` x 128
     bytes apart. So O overwrites sums of its own warp alone, which waits for no other one. Neighbouring lanes have
-    neighbouring quads.
+    neighbouring quads. The last quad of an accumulator, the row sums, lies in ``totals``.
     """
 
     sums: Pointer[Any]
+    totals: Pointer[Any]
     o: Tile
-    queries: int
 
     @staticmethod
     def of(config: Fp8Config, out: type[Scalar]) -> Sums:
         """Allocates the sums of a CTA."""
         queries, width = config.tile[0], config.head_dim
-        sums = smem.array(f32, queries * width, align=1024)
+        sums, totals = (smem.array(f32, queries * columns, align=SUMS_ALIGN) for columns in (width, ONES))
         tile = smem.tile(out, (queries, width), swizzle=ROW_BYTES)
-        return Sums(sums, tile.placed(None, sums.offset), queries)
+        return Sums(sums, totals, tile.placed(None, sums.offset))
 
     def of_warp(self, strip: Any) -> Sums:
         """Returns the sums of this lane of the warp with number ``strip`` among the consumers."""
-        own = (strip * (STRIP_QUADS * QUAD_BYTES) + warp.lane * (4 * QUAD)) // 4
-        return self._replace(sums=self.sums + own)
+        own, lane = strip * (QUAD_BYTES // 4), warp.lane * QUAD
+        return self._replace(sums=self.sums + (own * STRIP_QUADS + lane), totals=self.totals + (own + lane))
 
     def at(self, first: int) -> Pointer[Any]:
         """Returns the address of the quad that begins with register ``first`` of an accumulator."""
+        queries, width = self.o.shape
         part, quad = divmod(first // QUAD, STRIP_QUADS)
-        return self.sums + (part * self.queries * ROW_BYTES + quad * QUAD_BYTES) // 4
+        if first // QUAD == width // ONES:
+            return self.totals
+        return self.sums + (part * queries * ROW_BYTES + quad * QUAD_BYTES) // 4
 
 
 def scale_at(scales: Expr, index: Any) -> Var:
@@ -142,12 +179,13 @@ class Fp8Softmax(OnlineSoftmax):
     """`OnlineSoftmax` whose weights use the range of e4m3, up to 2^`TOP`.
 
     The shift of a row is the row max of the block in which its warp last rescaled O, where weights were at most
-    2^(`TOP` - ``room``): a row max that grows by no more than ``room`` needs no rescaling.
+    2^(`TOP` - ``room``): a row max that grows by no more than ``room`` needs no rescaling. The row sums are those of
+    the weights before they are rounded, for the log-sum-exp; without ``sums`` there are none.
     """
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, sums: bool) -> None:
         super().__init__()
-        self.room, self.top = float(room), float(TOP - room)
+        self.room, self.top, self.sums = float(room), float(TOP - room), sums
 
     def block(self, scores: Sequence[Any], scale: Any, together: bool) -> BlockSoftmax:
         """Returns the weights of a key block, the factor of each row's earlier weights, and whether one is not 1."""
@@ -162,12 +200,18 @@ class Fp8Softmax(OnlineSoftmax):
                 row_sum *= factor
         minus = [self.top - shift for shift in self.shift]
         weights = [ex2(fma(score, scale, minus[v >> 1 & 1])) for v, score in enumerate(scores)]
-        for half, row_sum in enumerate(self.row_sum):
-            row_sum += reduce(lambda a, b: a + b, of_row(weights, half))
+        if self.sums:
+            for half, row_sum in enumerate(self.row_sum):
+                row_sum += reduce(lambda a, b: a + b, of_row(weights, half))
         return BlockSoftmax(weights, list(factors), [(grown, HALVES)])
 
     def reset(self) -> tuple[list[Any], list[Any]]:
-        """Returns the logarithms of the unit of the row sums, and the row sums; resets the state for the next tile."""
+        """Returns the logarithms of the unit of the row sums, and the row sums, if there are any; resets the state for
+        the next tile."""
+        if not self.sums:
+            for shift in self.shift:
+                shift.set(LOWEST)
+            return [], []
         shifts, totals = super().reset()
         return [shift - self.top for shift in shifts], totals
 

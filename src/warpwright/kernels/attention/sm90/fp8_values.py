@@ -1,7 +1,7 @@
 """The launch before FP8 attention on Hopper: V transposed, because wgmma reads 8-bit operands along K only.
 
 The keys of V are K of P·V. A slab has 32 of them, K of one wgmma, for all columns: 32 bytes a column, in the 32-byte
-swizzle of a K-major operand, so that a block of keys is one contiguous copy. ldmatrix.trans moves pairs of bytes: a
+swizzle of a K-major operand, so that a slab is one contiguous copy. ldmatrix.trans moves pairs of bytes: a
 register has two columns of two keys. Two such registers, eight keys apart, are four keys of two columns, which two
 permutations of bytes put together. So the keys of each 16 lie in the order of the scores in a thread's accumulator, in
 which the weights P are packed: 2c, 2c + 1, 2c + 8 and 2c + 9. A sum over the keys does not depend on their order.
