@@ -266,8 +266,8 @@ class Consumer:
         """Round the weights P and pack them into the A operand of PV."""
         pack_weights(self.weights, weights, self.dtype)
 
-    def rescale_sums(self, number: Any, factors: Sequence[Any], grown: Sequence[tuple[Any, tuple[int, ...]]]) -> None:
-        """Rescale O of earlier blocks in iteration ``number`` of `mainloop`, in the warps whose row max has grown."""
+    def rescale_sums(self, factors: Sequence[Any], grown: Sequence[tuple[Any, tuple[int, ...]]]) -> None:
+        """Rescale O of earlier blocks in the warps whose row max has grown."""
         for changed, halves in grown:
             with If(changed):
                 rescale(self.out, factors, halves)
@@ -310,7 +310,7 @@ class Consumer:
                 with If(self.leader):
                     slot_v.empty.arrive()
                 self.set_weights(weights)
-                self.rescale_sums(number, factors, grown)
+                self.rescale_sums(factors, grown)
             start = stop
 
     def runs(self) -> list[tuple[bool, Any]]:

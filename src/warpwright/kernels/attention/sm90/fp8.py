@@ -224,7 +224,7 @@ class Fp8Consumer(Consumer):
         """Round the weights P and pack them into the A operand of PV."""
         pack_e4m3(self.weights, weights)
 
-    def rescale_sums(self, number: Any, factors: Sequence[Any], grown: Sequence[tuple[Any, tuple[int, ...]]]) -> None:
+    def rescale_sums(self, factors: Sequence[Any], grown: Sequence[tuple[Any, tuple[int, ...]]]) -> None:
         """Rescale O and the sums in shared memory, in the warps whose row max has grown."""
         with If(grown[0][0]):
             rescale(self.out, factors)
