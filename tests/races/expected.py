@@ -150,7 +150,7 @@ ATTENTION = {
     rf"{SM90} multiply bar\.warp\.sync #1$": ITEMS,
     r"attention sm90 one Q multiply bar\.warp\.sync #0$": ITEMS,
     rf"{SM90} multiply wgmma\.fence\S* #6$": FENCE_BEFORE,
-    r"attention sm90( in turn| one Q| packed| modified| lists)? multiply wgmma\.fence\S* #[24]$": FENCE_BEFORE,
+    r"attention sm90( one Q| packed| modified| lists)? multiply wgmma\.fence\S* #[24]$": FENCE_BEFORE,
     rf"{FEW} load mbarrier\.try_wait\S* #2$": Q_RELEASE,
     rf"{FEW} load mbarrier\.try_wait\S* #([789]|10)$": ALONE,
     r"few queries paged load mbarrier\.try_wait\S* #9: the next barrier": ALONE,

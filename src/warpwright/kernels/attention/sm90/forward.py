@@ -13,6 +13,7 @@ from typing import Any
 
 from warpwright.kernels.attention.sm90.plan import CONFIGS, STRIP, WARPGROUP, Config
 from warpwright.kernels.attention.sm90.steps import (
+    HALVES,
     BlockSoftmax,
     CurrentTile,
     Mask,
@@ -44,6 +45,7 @@ from warpwright.lang import (
     bar,
     bf16,
     ctaid,
+    cvt,
     elect_one,
     f32,
     fence,
@@ -174,6 +176,7 @@ class Consumer:
     """
 
     apart = 8  # queries between a thread's two rows
+    rescales_late = True  # consumers in turn rescale O when QKᵀ of the next block has been issued
 
     def __init__(self, rings: Rings, mask: Mask, scale: Expr, config: Config, tile: CurrentTile | None = None) -> None:
         self.rings, self.mask, self.scale, self.config = rings, mask, scale, config
@@ -187,6 +190,10 @@ class Consumer:
         self.dtype = rings.v.members["v"].dtype
         self.scores = wgmma.accumulator(f32, (STRIP, config.tile[1]))
         self.out = wgmma.accumulator(f32, (STRIP, config.columns))
+        parts: list[tuple[int, ...]] = [HALVES] if config.together else [(half,) for half in HALVES]
+        late = config.in_turn and self.rescales_late
+        self.late = [(var(u32, 0), halves) for halves in parts] if late else []
+        self.factors = [var(f32, 1.0) for _ in HALVES] if late else []
         words = config.tile[1] * self.dtype.nbytes // 8  # of a thread's weights
         self.weights, self.softmax = [var(b32, 0) for _ in range(words)], self.new_softmax(config)
         self.tile = tile or CurrentTile.of(mask.begin is not None)
@@ -214,7 +221,7 @@ class Consumer:
             following = self.wait_item()
             if overlap:
                 Break(when=following[3] == 0)
-                self.wait_and_issue_values(self.of_v.peek(), self.tile.count > 1)
+                self.wait_and_issue_last_values()
                 slot = next(self.of_q)
                 self.wait_and_issue_first_scores()  # of the following tile, during the epilogue of this one
                 factors = self.finish_softmax(lse, q_len)
@@ -222,7 +229,7 @@ class Consumer:
                 wgmma.wait_group(1)
                 self.epilogue(slot, factors)
             else:
-                self.wait_and_issue_values(self.of_v.peek(), self.tile.count > 1)
+                self.wait_and_issue_last_values()
                 factors = self.finish_softmax(lse, q_len)
                 wgmma.wait_group(0)
                 self.epilogue(next(self.of_q), factors)
@@ -231,7 +238,7 @@ class Consumer:
                 self.wait_and_issue_first_scores()
             self.wait_first_scores()
         if overlap:
-            self.wait_and_issue_values(self.of_v.peek(), self.tile.count > 1)
+            self.wait_and_issue_last_values()
             factors = self.finish_softmax(lse, q_len)
             wgmma.wait_group(0)
             self.epilogue(next(self.of_q), factors)
@@ -258,16 +265,35 @@ class Consumer:
         slot.full.wait()
         issue_rs(self.out, self.weights, slot.v, accumulate)
 
+    def wait_and_issue_last_values(self) -> None:
+        """Wait for V of a tile's last block, then issue PV."""
+        self.rescale_late()
+        self.wait_and_issue_values(self.of_v.peek(), self.tile.count > 1)
+
     def prepare_sums(self, number: Any) -> Any:
         """Prepare O for PV in iteration ``number`` of `mainloop`, that of the block before; returns whether it adds."""
+        self.rescale_late()
         return number > 1
+
+    def rescale_late(self) -> None:
+        """Rescale O where a row max has grown in the block before."""
+        for grown, halves in self.late:
+            with If(grown != 0):
+                rescale(self.out, self.factors, halves)
+            grown.set(0)
 
     def set_weights(self, weights: Sequence[Any]) -> None:
         """Round the weights P and pack them into the A operand of PV."""
         pack_weights(self.weights, weights, self.dtype)
 
     def rescale_sums(self, factors: Sequence[Any], grown: Sequence[tuple[Any, tuple[int, ...]]]) -> None:
-        """Rescale O of earlier blocks in the warps whose row max has grown."""
+        """Rescale O of earlier blocks in the warps whose row max has grown, or keep the factors for `rescale_late`."""
+        if self.late:
+            for kept, factor in zip(self.factors, factors, strict=True):
+                kept.set(factor)
+            for (late, _), (changed, _) in zip(self.late, grown, strict=True):
+                late.set(select(changed, cvt(1, u32), cvt(0, u32)))
+            return
         for changed, halves in grown:
             with If(changed):
                 rescale(self.out, factors, halves)

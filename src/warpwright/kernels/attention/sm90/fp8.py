@@ -193,6 +193,7 @@ class Fp8Consumer(Consumer):
 
     config: Fp8Config
     tile: ScaledTile
+    rescales_late = False  # its registers do not suffice
 
     def __init__(
         self, rings: Rings, mask: Mask, scale: Expr, config: Fp8Config, tile: ScaledTile, sums: Sums, wants_lse: bool
