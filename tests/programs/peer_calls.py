@@ -1,6 +1,6 @@
 """Calls of ``bench/peers.py`` on a virtual H200, each in a process of its own: the libraries remember the GPU.
 
-``python -m tests.bench.peer_calls bf16|fp8|batched`` is a tuned GEMM of QuACK, and with a case of
+``python -m tests.programs.peer_calls bf16|fp8|batched`` is a tuned GEMM of QuACK, and with a case of
 ``bench/attention_mods.py`` attention of flash-attn-4 with its gradients. Each prints the mean error of every result
 over its mean value.
 """
