@@ -95,7 +95,9 @@ def choose(problem: Problem) -> str:
     """Returns the name of the fastest configuration on an H200; docs/performance.md has the measurements."""
     width = next(size for size in (64, 96, 128, 192, 256) if size >= problem.head_dim)
     keys, bounded = problem.kv_len, problem.right is not None
-    wide = problem.q_len > 2 * STRIP and keys > (LONG if width == 128 and bounded else MEDIUM)
+    near = keys if problem.left is None else problem.left + (problem.right or 0) + 2 * STRIP
+    seen = min(keys, near)  # by 128 queries
+    wide = problem.q_len > 2 * STRIP and (seen > LONG if width == 128 and bounded else keys > MEDIUM)
     if width == 64 and problem.q_len > 2 * STRIP:
         wide = not bounded or keys > MEDIUM
     names = {
