@@ -37,8 +37,8 @@ def differentiate(
 
 
 def at_the_end(differentiate: Callable[..., tuple[Tensor, ...]]) -> Callable[..., Callable[[], list[Tensor]]]:
-    """Returns gradients as a call begins them: the function that the call returns runs all of ``differentiate``, writes
-    ``dq``, which comes after the other tensors, and returns the gradients by k and v."""
+    """Returns ``differentiate`` in two steps, as engines call it: the first call, with ``dq`` after the other tensors,
+    only returns a function; that one computes everything, writes ``dq``, and returns the gradients by k and v."""
 
     def begin(*given: Any) -> Callable[[], list[Tensor]]:
         *tensors, dq, causal, scale = given

@@ -17,6 +17,7 @@ from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.reference import slack
 from warpwright.kernels.reference import ulp
 from warpwright.lang import f32, rem, s64, select, tanh
+from warpwright.ops.attention import mods
 
 PROBLEM = Problem(2, 4, 2, 150, 333, 64)  # tiles and blocks that are not whole, two heads of q for one of k
 RANDOM = np.random.default_rng(0)
@@ -191,15 +192,18 @@ def test_what_is_refused() -> None:
     )
 
 
-def test_more_keys_than_exact_indices_are_refused() -> None:
-    """The rows of the keys have a stride of 0, so that they take no memory."""
-    q, k, _ = normal_qkv(Problem(1, 1, 1, 8, 8, 64))
-    keys = np.broadcast_to(k[:, :, :1], (1, 1, 2**24 + 1, 64))
+def test_more_keys_than_exact_indices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is 2^24; with a lower one the problem is small."""
     with pytest.raises(UsageError) as error:
-        ww.attention(q, keys, keys, softcap=1.0, device="h200")
+        mods.check_target("sm_90a", "h200", 2**24 + 1)
     assert str(error.value) == (
         "attention: given score_mod, mask_mod, softcap or sinks with 16777217 queries or keys; expected at most "
         "16777216, so that indices are exact in float32: divide the sequence"
+    )
+    mods.check_target("sm_90a", "h200", 2**24)
+    monkeypatch.setattr(mods, "EXACT", 332)
+    assert refusal(UsageError, softcap=1.0).startswith(
+        "attention: given score_mod, mask_mod, softcap or sinks with 333 queries or keys; expected at most 332, "
     )
 
 

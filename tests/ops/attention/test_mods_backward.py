@@ -18,6 +18,7 @@ from warpwright.errors import KernelError, UsageError
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.reference import FLOAT32_STEP, MMA_K, ulp
 from warpwright.lang import If, f32, tanh, var
+from warpwright.ops.attention import mods
 from warpwright.ops.attention.backward import describe, gradients
 
 PROBLEM = Problem(2, 4, 2, 70, 140, 64)  # tiles and blocks that are not whole, two heads of q for one of k
@@ -198,6 +199,13 @@ def refusal(error: type[Exception], **options: Any) -> str:
     with pytest.raises(error) as caught:
         gradients(q, k, v, q, np.zeros(q.shape[:3], np.float32), do, **{"device": "h200", **options})
     return str(caught.value)
+
+
+def test_more_keys_than_exact_indices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mods, "EXACT", 7)
+    assert refusal(UsageError, softcap=1.0).startswith(
+        "attention: given score_mod, mask_mod, softcap or sinks with 8 queries or keys; expected at most 7, "
+    )
 
 
 def branch(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:

@@ -91,8 +91,8 @@ def memo_key(
 
 
 def check_target(arch: str, name: str, longest: int) -> None:
-    """Raise UsageError for a target without a kernel that takes functions of a user, or without TMA, and for more
-    queries or keys, at most ``longest``, than indices that are exact in float32."""
+    """Raise UsageError for a target that has no kernel for functions of a user, for a setting without TMA, and for an
+    array of queries or keys, ``longest`` rows, whose indices are not exact in float32."""
     if longest > EXACT:
         raise UsageError(
             f"attention: given score_mod, mask_mod, softcap or sinks with {longest} queries or keys; expected at most "

@@ -13,7 +13,7 @@ import pytest
 import warpwright as ww
 from tests.kernels.gemm.sm100.test_gemm import BF16, E4M3, E5M2, expect, multiply, normal
 from warpwright.errors import UsageError
-from warpwright.kernels.gemm.sm100 import TILINGS, Problem, candidates, choose, grid_of, tilings
+from warpwright.kernels.gemm.sm100 import TILINGS, Problem, candidates, choose, grid_of, multicast, tilings
 from warpwright.targets import timing_of
 
 WIDE, NARROW = (TILINGS[f"128x{columns} multicast"] for columns in (224, 192))
@@ -102,4 +102,5 @@ def test_a_cluster_in_time_has_no_pairs() -> None:
 
 def test_the_facts_of_the_estimate() -> None:
     assert timing_of("b200").multicast_cost == tilings.MULTICAST
+    assert len(timing_of("b200").gpcs) == multicast.GPCS
     assert WIDE.smem_bytes > replace(WIDE, stages=4).smem_bytes and WIDE.stages - WIDE.stagger == 1

@@ -183,9 +183,8 @@ def gradients(
     order, of_all, captured = tiles_of(config, mask, key, block, blocks), of_keys * group, more
     if mods.mask:
         order, captured = ListedTiles.of(more, q_len, config.tile, group, key, of_all)
-    init_barriers(
-        (memory.kv, *memory.rings, *([converter.staged] if converter else [])), (q, k, v, do, dk, dv, dq, sums)
-    )
+    rings = *memory.rings, *([converter.staged] if converter else [])
+    init_barriers((memory.kv, *rings), (q, k, v, do, dk, dv, dq, sums))
     bar.sync()
 
     @role(warps=range(WARPS))
@@ -277,10 +276,13 @@ def gradients(
             consumer.step(number, True)
         consumer.step(steps - 1, False)
         # dV leaves through the tile of V, and dK through that of K when neither consumer reads K any more.
-        of_warp = consumer.number, consumer.one
-        store_and_commit(memory.v, consumer.dv, dv, extent.keys_at(block.head, key), None, *of_warp)
+        store_and_commit(
+            memory.v, consumer.dv, dv, extent.keys_at(block.head, key), None, consumer.number, consumer.one
+        )
         bar.sync(*CONSUMER_BARRIER)
-        store_and_commit(memory.dk, consumer.dk, dk, extent.keys_at(block.head, key), scale, *of_warp)
+        store_and_commit(
+            memory.dk, consumer.dk, dk, extent.keys_at(block.head, key), scale, consumer.number, consumer.one
+        )
         with If(consumer.one):
             tma.wait_group(0, read=True)
 

@@ -45,7 +45,6 @@ from warpwright.lang import (
     bar,
     bf16,
     ctaid,
-    cvt,
     elect_one,
     f32,
     fence,
@@ -271,7 +270,7 @@ class Consumer:
         self.wait_and_issue_values(self.of_v.peek(), self.tile.count > 1)
 
     def prepare_sums(self, number: Any) -> Any:
-        """Prepare O for PV in iteration ``number`` of `mainloop`, that of the block before; returns whether it adds."""
+        """Rescale O if iteration ``number`` of `mainloop` has to; returns whether PV of the block before adds to O."""
         self.rescale_late()
         return number > 1
 
@@ -292,7 +291,7 @@ class Consumer:
             for kept, factor in zip(self.factors, factors, strict=True):
                 kept.set(factor)
             for (late, _), (changed, _) in zip(self.late, grown, strict=True):
-                late.set(select(changed, cvt(1, u32), cvt(0, u32)))
+                late.set(changed.to(u32))
             return
         for changed, halves in grown:
             with If(changed):

@@ -234,8 +234,8 @@ class Fp8Consumer(Consumer):
                     st(self.sums.at(first), *[sum * factors[v >> 1 & 1] for v, sum in enumerate(sums, first)])
 
     def begin_run(self) -> None:
-        """Add O of the run before to the sums in shared memory, if there is one. The first ones of a tile take the
-        place of the O of the tile before."""
+        """Add O, the sums of the run before, to the sums in shared memory; a tile's first run has none before it. The
+        second run stores O where the finished O of the tile before was, and waits until TMA has read that."""
         with If(self.runs_begun == 1):
             self.to_o.peek().empty.wait()
             for first in range(0, len(self.out.regs), QUAD):

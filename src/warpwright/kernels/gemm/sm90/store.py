@@ -96,7 +96,7 @@ class DelayedTile:
 
 
 def block_of(blocks: Tile, own: Expr, number: int) -> Tile:
-    """Returns the block that warp ``own`` writes as block ``number`` of a strip: a strip starts with its first one."""
+    """Returns where warp ``own`` writes block ``number`` of a strip: its two blocks in turn, from the first one on."""
     return part(blocks, own * STORES + number % STORES, WARP_ROWS, "k")
 
 
