@@ -23,15 +23,14 @@ from warpwright.kernels.attention.sm90.decode_steps import (
     shares,
 )
 from warpwright.kernels.attention.sm90.plan import WARPGROUP
+from warpwright.kernels.attention.sm90.softmax import LOWEST, reduce
 from warpwright.kernels.attention.sm90.steps import (
-    LOWEST,
     Mask,
     init_barriers,
     load_when_empty,
     panel,
     publish_when_empty,
     read_item,
-    reduce,
 )
 from warpwright.kernels.attention.sm100.decode_plan import CONFIGS, DecodeConfig
 from warpwright.kernels.attention.sm100.roles import alloc_and_sync, sync_and_dealloc

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from warpwright.kernels.attention.sm90.steps import LN2, LOWEST, Mask
+from warpwright.kernels.attention.sm90.softmax import LOWEST
+from warpwright.kernels.attention.sm90.steps import LN2, Mask
 from warpwright.kernels.attention.sm100.exponential import add_pairs, max_of, sum_of, weights_of
 from warpwright.kernels.attention.sm100.plan import KEYS, ROWS, WARP_ROWS, Config
 from warpwright.kernels.attention.sm100.steps import (

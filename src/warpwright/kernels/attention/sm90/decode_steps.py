@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from warpwright.kernels.attention.sm90.decode_plan import AT_ONCE, Q_STAGES, QUAD, DecodeConfig
 from warpwright.kernels.attention.sm90.forward import Consumer
 from warpwright.kernels.attention.sm90.plan import STRIP, WARPGROUP, Config
-from warpwright.kernels.attention.sm90.steps import HALVES, LN2, LOWEST, CurrentTile, Mask, Rings, panel
+from warpwright.kernels.attention.sm90.softmax import HALVES, LOWEST
+from warpwright.kernels.attention.sm90.steps import LN2, CurrentTile, Mask, Rings, panel
 from warpwright.kernels.tiles import PACKED, WARP_ROWS, WARPS
 from warpwright.lang import (
     Expr,
@@ -191,7 +192,8 @@ class DecodeConsumer(Consumer):
     def __init__(
         self, rings: Rings, mask: Mask, scale: Expr, config: DecodeConfig, tile: CurrentTile | None = None
     ) -> None:
-        super().__init__(rings, mask, scale, Config(config.head_dim, config.tile), tile or CurrentTile.of(True))
+        plain = Config(config.head_dim, config.tile, branches=False)
+        super().__init__(rings, mask, scale, plain, tile or CurrentTile.of(True))
         self.places, self.apart = config.places, 8 % config.places
 
     @property

@@ -7,17 +7,22 @@ and P stays in registers. ``scale`` has the factor log2 e: all powers are of 2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 from warpwright.kernels.attention.sm90.plan import CONFIGS, STRIP, WARPGROUP, Config
-from warpwright.kernels.attention.sm90.steps import (
+from warpwright.kernels.attention.sm90.softmax import (
     HALVES,
     BlockSoftmax,
+    BranchingSoftmax,
+    IntegerSoftmax,
+    OnlineSoftmax,
+    nothing,
+)
+from warpwright.kernels.attention.sm90.steps import (
     CurrentTile,
     Mask,
-    OnlineSoftmax,
     Rings,
     apply_mask,
     init_barriers,
@@ -33,7 +38,7 @@ from warpwright.kernels.attention.sm90.steps import (
     store_rows,
     write_lse,
 )
-from warpwright.kernels.tiles import WARP_ROWS, WARPS
+from warpwright.kernels.tiles import WARP_ROWS, WARPS, WGMMA_BYTES
 from warpwright.lang import (
     Break,
     Expr,
@@ -189,10 +194,12 @@ class Consumer:
         self.dtype = rings.v.members["v"].dtype
         self.scores = wgmma.accumulator(f32, (STRIP, config.tile[1]))
         self.out = wgmma.accumulator(f32, (STRIP, config.columns))
-        parts: list[tuple[int, ...]] = [HALVES] if config.together else [(half,) for half in HALVES]
+        parts: list[tuple[int, ...]] = [HALVES] if config.branches or config.together else [(half,) for half in HALVES]
         late = config.in_turn and self.rescales_late
         self.late = [(var(u32, 0), halves) for halves in parts] if late else []
         self.factors = [var(f32, 1.0) for _ in HALVES] if late else []
+        steps = config.tile[1] * self.dtype.nbytes // WGMMA_BYTES  # of PV
+        self.early = slice(0, steps // 2 if config.splits else steps)
         words = config.tile[1] * self.dtype.nbytes // 8  # of a thread's weights
         self.weights, self.softmax = [var(b32, 0) for _ in range(words)], self.new_softmax(config)
         self.tile = tile or CurrentTile.of(mask.begin is not None)
@@ -202,7 +209,9 @@ class Consumer:
 
     def new_softmax(self, config: Config) -> OnlineSoftmax:
         """Returns the softmax state of this thread's rows."""
-        return OnlineSoftmax()
+        if config.splits:
+            return IntegerSoftmax()
+        return BranchingSoftmax() if config.branches else OnlineSoftmax(config.together)
 
     @property
     def row(self) -> Any:
@@ -259,10 +268,16 @@ class Consumer:
             bar.sync(self.own + TURN, 2 * WARPGROUP)
         issue_ss(self.scores, self.of_q.peek().q, self.own, slot.k)
 
-    def wait_and_issue_values(self, slot: Slot, accumulate: Any) -> None:
-        """Wait for V in ``slot``, then issue O += P·V; O = P·V where not ``accumulate``."""
+    def wait_and_issue_values(self, slot: Slot, accumulate: Any, steps: slice = slice(None)) -> None:
+        """Wait for V in ``slot``, then issue O += P·V, those ``steps`` of K; O = P·V where not ``accumulate``."""
         slot.full.wait()
-        issue_rs(self.out, self.weights, slot.v, accumulate)
+        issue_rs(self.out, self.weights, slot.v, accumulate, steps=steps)
+
+    def issue_later_values(self, slot: Slot) -> None:
+        """Issue the second part of PV and pass the turn, if this configuration splits PV."""
+        if self.config.splits:
+            issue_rs(self.out, self.weights, slot.v, True, steps=slice(self.early.stop, None))
+            self.arrive_turn()
 
     def wait_and_issue_last_values(self) -> None:
         """Wait for V of a tile's last block, then issue PV."""
@@ -323,13 +338,14 @@ class Consumer:
             for number in loop(start, stop):
                 slot_k, slot_v = next(self.of_k), next(self.of_v)
                 self.wait_and_issue_scores(slot_k)
-                self.wait_and_issue_values(slot_v, self.prepare_sums(number))
-                self.arrive_turn()
+                self.wait_and_issue_values(slot_v, self.prepare_sums(number), self.early)
+                if not self.config.splits:
+                    self.arrive_turn()
                 # The scores are there, PV may still be in flight.
                 wgmma.wait_group(1)
                 with If(self.leader):
                     slot_k.empty.arrive()
-                weights, factors, grown = self.block_softmax(masked, number)
+                weights, factors, grown = self.block_softmax(masked, number, partial(self.issue_later_values, slot_v))
                 # PV is done: the registers of P and O are free to change.
                 wgmma.wait_group(0)
                 with If(self.leader):
@@ -342,13 +358,13 @@ class Consumer:
         """Returns the tile's blocks after the first as runs: whether to mask, and the number of the block after it."""
         return self.mask.runs(self.tile.row + self.own * STRIP, self.tile.first, self.tile.count)
 
-    def block_softmax(self, masked: bool, number: Any) -> BlockSoftmax:
+    def block_softmax(self, masked: bool, number: Any, after_maxima: Callable[[], None] = nothing) -> BlockSoftmax:
         """Returns the weights and factors of the ``number``-th block, counted from the last one."""
         scores: list[Any] = self.scores.regs
         if masked:
             block = (self.tile.first + self.tile.count - 1 - number) * self.mask.keys
             scores = apply_mask(self.mask, scores, self.row, block, self.apart)
-        return self.softmax.block(scores, self.scale, self.config.together)
+        return self.softmax.block(scores, self.scale, after_maxima)
 
     def finish_softmax(self, lse: Expr, q_len: Any) -> list[Any]:
         """Write the log-sum-exp; returns the factors 1 / row sum of O, 0 for a row without weights."""

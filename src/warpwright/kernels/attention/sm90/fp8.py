@@ -208,10 +208,10 @@ class Fp8Consumer(Consumer):
         assert isinstance(config, Fp8Config)
         return Fp8Softmax(config.room, self.wants_lse)
 
-    def wait_and_issue_values(self, slot: Slot, accumulate: Any) -> None:
-        """Wait for V in ``slot``, then issue O += P·V; O = P·V where not ``accumulate``."""
+    def wait_and_issue_values(self, slot: Slot, accumulate: Any, steps: slice = slice(None)) -> None:
+        """Wait for V in ``slot``, then issue O += P·V, those ``steps`` of K; O = P·V where not ``accumulate``."""
         slot.full.wait()
-        issue_rs(self.out, self.weights, slot.v, accumulate, "k")
+        issue_rs(self.out, self.weights, slot.v, accumulate, "k", steps)
 
     def prepare_sums(self, number: Any) -> Any:
         """Add O to the sums in shared memory where iteration ``number`` begins a run, while QK is on the tensor cores;

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
 from warpwright.kernels.attention.sm90.fp8_plan import ONES, SLAB, SUMS_ALIGN, Fp8Config
-from warpwright.kernels.attention.sm90.steps import (
+from warpwright.kernels.attention.sm90.softmax import (
     HALVES,
     LOWEST,
     BlockSoftmax,
-    CurrentTile,
     OnlineSoftmax,
-    Rings,
+    nothing,
     of_row,
     reduce,
     reduce_quad,
+    row_maxima,
 )
+from warpwright.kernels.attention.sm90.steps import CurrentTile, Rings
 from warpwright.kernels.tiles import CHUNK_BYTES, ROW_BYTES, WARPS, WGMMA_BYTES
 from warpwright.lang import (
     Expr,
@@ -38,8 +39,6 @@ from warpwright.lang import (
     max,
     min,
     pack_narrow,
-    s32,
-    select,
     smem,
     st,
     tma,
@@ -187,7 +186,7 @@ class Fp8Softmax(OnlineSoftmax):
         super().__init__()
         self.room, self.top, self.sums = float(room), float(TOP - room), sums
 
-    def block(self, scores: Sequence[Any], scale: Any, together: bool) -> BlockSoftmax:
+    def block(self, scores: Sequence[Any], scale: Any, after_maxima: Callable[[], None] = nothing) -> BlockSoftmax:
         """Returns the weights of a key block, the factor of each row's earlier weights, and whether one is not 1."""
         block_max = [top * scale for top in row_maxima(scores)]
         growth = [new > shift + self.room for new, shift in zip(block_max, self.shift, strict=True)]
@@ -214,21 +213,6 @@ class Fp8Softmax(OnlineSoftmax):
             return [], []
         shifts, totals = super().reset()
         return [shift - self.top for shift in shifts], totals
-
-
-def row_maxima(scores: Sequence[Any]) -> list[Any]:
-    """Returns the maximum of this thread's scores in each of its two rows.
-
-    Integers have an instruction for the maximum of three, VIMNMX3, where floats have FMNMX for two. The bits of a float
-    as s32 are in the order of floats if one of them is positive; of negative numbers the float maximum is the integer
-    minimum.
-    """
-    rows = [[score.bitcast(s32) for score in of_row(scores, half)] for half in HALVES]
-    tops = [var(s32, reduce(max, row)) for row in rows]
-    with If(vote.any((tops[0] | tops[1]) < 0)):
-        for top, row in zip(tops, rows, strict=True):
-            top.set(select(top < 0, reduce(min, row), top))
-    return [top.bitcast(f32) for top in tops]
 
 
 def pack_e4m3(registers: Sequence[Var], weights: Sequence[Any]) -> None:

@@ -8,17 +8,8 @@ from typing import Any, NamedTuple
 from warpwright.kernels.attention.sm90.decode_steps import Output, Workspace
 from warpwright.kernels.attention.sm90.mla_plan import MlaConfig
 from warpwright.kernels.attention.sm90.plan import STRIP
-from warpwright.kernels.attention.sm90.steps import (
-    HALVES,
-    CurrentTile,
-    K,
-    OnlineSoftmax,
-    apply_mask,
-    of_row,
-    pack_weights,
-    read_item,
-    rescale,
-)
+from warpwright.kernels.attention.sm90.softmax import HALVES, OnlineSoftmax, of_row
+from warpwright.kernels.attention.sm90.steps import CurrentTile, K, apply_mask, pack_weights, read_item, rescale
 from warpwright.kernels.tiles import WARP_ROWS, WARPS, Blocks, part, window
 from warpwright.lang import (
     Expr,
@@ -189,7 +180,7 @@ class Scores(Consumer):
         if masked:
             block = (self.tile.first + self.tile.count - 1 - number) * self.config.keys
             scores = apply_mask(self.mask, scores, self.row, block, self.apart)
-        found = self.softmax.block(scores, self.scale, True)
+        found = self.softmax.block(scores, self.scale)
         pack_weights(self.weights, found.weights, self.dtype)
         for register, factor in zip(self.factors, found.factors, strict=True):
             register.set(factor)

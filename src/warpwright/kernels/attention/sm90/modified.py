@@ -7,7 +7,7 @@ queries of the tile see.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -17,10 +17,9 @@ from warpwright.kernels.attention.mods import NO_MODS, Mods, Place
 from warpwright.kernels.attention.sm90.block_lists import BlockLists
 from warpwright.kernels.attention.sm90.forward import REGISTERS, Consumer
 from warpwright.kernels.attention.sm90.plan import CONFIGS, Config
+from warpwright.kernels.attention.sm90.softmax import HALVES, BlockSoftmax, nothing
 from warpwright.kernels.attention.sm90.steps import (
-    HALVES,
     LOG2E,
-    BlockSoftmax,
     CurrentTile,
     Mask,
     Rings,
@@ -239,7 +238,7 @@ class ModifiedConsumer(Consumer):
             return super().runs()
         return [(True, max(self.tile.partial, 1)), (False, self.tile.count)]
 
-    def block_softmax(self, masked: bool, number: Any) -> BlockSoftmax:
+    def block_softmax(self, masked: bool, number: Any, after_maxima: Callable[[], None] = nothing) -> BlockSoftmax:
         """Returns the weights and factors of the ``number``-th block of the tile."""
         block = self.tile.key.to(u32)
         self.tile.key.set(self.tile.key_of(number + 1))
@@ -248,7 +247,7 @@ class ModifiedConsumer(Consumer):
             scores = self.change(scores, block, masked)
         if masked:
             scores = self.hide(apply_mask(self.mask, scores, self.row, block, self.apart), block)
-        return self.softmax.block(scores, LOG2E if self.mods.changes_scores else self.scale, self.config.together)
+        return self.softmax.block(scores, LOG2E if self.mods.changes_scores else self.scale, after_maxima)
 
     def change(self, scores: Sequence[Any], block: Any, masked: bool) -> list[Any]:
         """Returns the scores scaled, changed by `Mods`, capped. A ``masked`` block may reach past the last key."""

@@ -35,8 +35,9 @@ class Config:
     narrower; arrays may have fewer columns. ``tile`` is (queries of a CTA,
     keys of a block); each 64 queries have a consumer warpgroup. ``stages`` are those of the rings of K and of V,
     ``q_stages`` those of Q. With ``in_turn`` the consumers issue their wgmmas in turn, so that one computes its softmax
-    while another multiplies. If a row max grows, a warp rescales O of both halves of its rows ``together``, or only of
-    the half with that row.
+    while another multiplies. With ``branches`` the softmax is `BranchingSoftmax`; else if a row max grows, a warp
+    rescales O of both halves of its rows ``together``, or only of the half with that row. With ``splits`` PV is issued
+    in two parts, the second after the maxima of the scores, and the softmax is `IntegerSoftmax`.
     """
 
     head_dim: int = 128
@@ -44,7 +45,9 @@ class Config:
     stages: int = 2
     q_stages: int = 2
     in_turn: bool = False
+    branches: bool = True
     together: bool = True
+    splits: bool = False
     value_dim: int | None = None
 
     @property
@@ -77,17 +80,17 @@ class Config:
 
 
 CONFIGS = {
-    "64: 192x128": Config(64, (192, 128), stages=3, in_turn=True),
+    "64: 192x128": Config(64, (192, 128), stages=3, in_turn=True, splits=True),
     "64: 128x128": Config(64, (128, 128), stages=3),
     "96: 128x128": Config(96, (128, 128)),
     "128: 192x80": Config(128, (192, 80), stages=3),
     "128: 128x128": Config(128, (128, 128)),
-    "192: 128x80": Config(192, (128, 80)),
-    "256: 128x64": Config(256, (128, 64), q_stages=1, together=False),
-    "256: 128x80": Config(256, (128, 80), q_stages=1, together=False),
-    "256: 128x48": Config(256, (128, 48), together=False),
+    "192: 128x80": Config(192, (128, 80), branches=False),
+    "256: 128x64": Config(256, (128, 64), q_stages=1, branches=False, together=False),
+    "256: 128x80": Config(256, (128, 80), q_stages=1, branches=False, together=False),
+    "256: 128x48": Config(256, (128, 48), branches=False, together=False),
 }
-NARROW_VALUES = Config(192, (128, 96), value_dim=128)  # where V and O have other columns than Q and K
+NARROW_VALUES = Config(192, (128, 96), branches=False, value_dim=128)  # where V and O have other columns than Q and K
 SHORT, MEDIUM, LONG = 512, 1536, 12288  # keys; between the measured 512, 1024 and 2048, 8192 and 16384
 
 

@@ -1,13 +1,14 @@
-"""Steps that the Hopper attention kernels share: rings, masks, loads, products, online softmax and stores."""
+"""Steps that the Hopper attention kernels share: rings, masks, loads, products and stores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from warpwright.kernels.attention.problem import PANEL
 from warpwright.kernels.attention.sm90.plan import STRIP, Config
+from warpwright.kernels.attention.sm90.softmax import HALVES
 from warpwright.kernels.tiles import PACKED, WARP_ROWS, WARPS, WGMMA_BYTES, part, store_rows_to_smem, window
 from warpwright.lang import (
     Expr,
@@ -16,10 +17,8 @@ from warpwright.lang import (
     Ring,
     Var,
     b32,
-    ex2,
     f32,
     fence,
-    fma,
     ld,
     lg2,
     max,
@@ -29,13 +28,11 @@ from warpwright.lang import (
     role,
     s32,
     select,
-    shfl,
     smem,
     st,
     tma,
     u32,
     var,
-    vote,
     warp,
     wgmma,
 )
@@ -45,14 +42,10 @@ from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
 __all__ = [
-    "HALVES",
     "LN2",
     "LOG2E",
-    "LOWEST",
-    "BlockSoftmax",
     "CurrentTile",
     "Mask",
-    "OnlineSoftmax",
     "Rings",
     "apply_mask",
     "init_barriers",
@@ -63,7 +56,6 @@ __all__ = [
     "panel",
     "publish_when_empty",
     "read_item",
-    "reduce",
     "rescale",
     "schedule",
     "store_panels",
@@ -72,10 +64,6 @@ __all__ = [
 ]
 
 K = 16  # of a wgmma of 16-bit operands
-HALVES = (0, 1)  # a thread's two rows of a wgmma accumulator, 8 apart
-CHAINS = 2
-LOWEST = -3.4028234663852886e38
-BELOW = 8.0  # powers of 2 that the shift of a row may be below its row max
 LN2, LOG2E = 0.6931471805599453, 1.4426950408889634
 WORD_QUAD = 4  # words of an item that one ld or st moves
 
@@ -221,74 +209,6 @@ def read_item(slot: Slot) -> tuple[Any, ...]:
     return tuple(word for first in words for word in ld(slot.item.at(0, first), vec=WORD_QUAD))
 
 
-class OnlineSoftmax:
-    """The softmax state of a thread's two rows: ``row_max``, the scaled maximum so far; the ``shift`` that the weights
-    are relative to; and ``row_sum``, the thread's part of the sum of weights.
-
-    The row max of a row without a finite score is the lowest number, so that no difference is of infinities.
-    """
-
-    def __init__(self) -> None:
-        self.row_max, self.shift = ([var(f32, LOWEST) for _ in HALVES] for _ in range(2))
-        self.row_sum = [var(f32, 0.0) for _ in HALVES]
-
-    def update(self, half: int, block_max: Expr, moves: Expr) -> Expr:
-        """Update a row for a block with the scaled maximum ``block_max``; returns the factor of earlier weights.
-
-        Where the row ``moves``, its shift becomes ``block_max``, but stays within `BELOW` of the row max: earlier sums
-        grow by at most that power of 2.
-        """
-        row_max, shift, row_sum = self.row_max[half], self.shift[half], self.row_sum[half]
-        new = select(moves, max(block_max, row_max - BELOW), shift)
-        factor = ex2(shift - new)
-        row_max.set(max(row_max, block_max))
-        shift.set(new)
-        row_sum *= factor
-        return factor
-
-    def reset(self) -> tuple[list[Any], list[Any]]:
-        """Returns the shifts and the row sums, reduced over each quad, and resets the state for the next tile."""
-        shifts = [shift.to(f32) for shift in self.shift]
-        totals = [reduce_quad(lambda a, b: a + b, row_sum) for row_sum in self.row_sum]
-        for row_max, shift, row_sum in zip(self.row_max, self.shift, self.row_sum, strict=True):
-            row_max.set(LOWEST)
-            shift.set(LOWEST)
-            row_sum.set(0.0)
-        return shifts, totals
-
-    def block(self, scores: Sequence[Any], scale: Any, together: bool) -> BlockSoftmax:
-        """Returns the weights of a key block, the factor of each row's earlier weights, and which factors are not 1.
-
-        The latter are preds of the warp, each with the halves of the rows that it is for: both ``together``, or one by
-        one. A pred holds where a score exceeds the row max. Then O is rescaled, so all of these rows may as well take
-        this block's maximum as their shift: that score has a weight of exactly 1, which no rounding touches, and the
-        next ones are just below 1, where a step is small beside them. docs/performance.md has the measured benefit of
-        this rule, and of rescaling more or less often.
-        """
-        block_max = [reduce(max, of_row(scores, half)) * scale for half in HALVES]
-        growth = [new > old for new, old in zip(block_max, self.row_max, strict=True)]
-        parts: list[tuple[Any, tuple[int, ...]]] = [(growth[0] | growth[1], HALVES)]
-        if not together:
-            parts = [(each, (half,)) for half, each in enumerate(growth)]
-        grown = [(vote.any(each), halves) for each, halves in parts]
-        factors = [
-            self.update(half, reduce_quad(max, block_max[half]), moves) for moves, halves in grown for half in halves
-        ]
-        minus = [-shift for shift in self.shift]
-        weights: list[Any] = [ex2(fma(score, scale, minus[v >> 1 & 1])) for v, score in enumerate(scores)]
-        for half, row_sum in enumerate(self.row_sum):
-            row_sum += reduce(lambda a, b: a + b, of_row(weights, half))
-        return BlockSoftmax(weights, factors, grown)
-
-
-class BlockSoftmax(NamedTuple):
-    """The result of `OnlineSoftmax.block`: weights, factors of earlier weights, preds with the halves they are for."""
-
-    weights: list[Any]
-    factors: list[Any]
-    grown: list[tuple[Any, tuple[int, ...]]]
-
-
 def load_when_empty(cursor: Cursor, name: str, source: tma.Map[Scalar], *place: Any) -> None:
     """Wait for the next empty slot and load its tile ``name`` by TMA, which completes the slot's full barrier.
 
@@ -319,37 +239,17 @@ def issue_ss(acc: Fragment, a: Tile, strip: Any, b: Tile) -> None:
     wgmma.commit_group()
 
 
-def issue_rs(acc: Fragment, a: Sequence[Any], b: Tile, accumulate: Any, major: str = "mn") -> None:
+def issue_rs(
+    acc: Fragment, a: Sequence[Any], b: Tile, accumulate: Any, major: str = "mn", steps: slice = slice(None)
+) -> None:
     """Issue ``acc`` += A·B as one wgmma group, A in packed registers; ``acc`` = A·B where not ``accumulate``. B, or
-    with ``major`` "k" its transpose, is in shared memory."""
+    with ``major`` "k" its transpose, is in shared memory. ``steps`` are those of K, all by default."""
     wgmma.fence()
-    for number, kk in enumerate(range(0, b.shape[major == "k"], WGMMA_BYTES // b.dtype.nbytes)):
+    every = range(0, b.shape[major == "k"], WGMMA_BYTES // b.dtype.nbytes)
+    for number, kk in [*enumerate(every)][steps]:
         left = wgmma.left(b.dtype, a[4 * number : 4 * number + 4])
         wgmma.mma(acc, left, window(b, kk, major), accumulate=True if number else accumulate)
     wgmma.commit_group()
-
-
-def reduce(combine: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
-    """Returns all values combined, by `CHAINS` chains side by side, which hide the latency of each other's steps."""
-    ends = []
-    for chain in (values[i::CHAINS] for i in range(CHAINS)):
-        end = chain[0]
-        for value in chain[1:]:
-            end = combine(end, value)
-        ends.append(end)
-    return combine(*ends)
-
-
-def reduce_quad(combine: Callable[[Any, Any], Any], value: Any) -> Any:
-    """Returns the value combined over the four lanes that share a row."""
-    for distance in (1, 2):
-        value = combine(value, shfl.bfly(value, distance))
-    return value
-
-
-def of_row(values: Sequence[Any], half: int) -> list[Any]:
-    """Returns this thread's elements of the first or second of its two rows."""
-    return [value for v, value in enumerate(values) if v >> 1 & 1 == half]
 
 
 def apply_mask(mask: Mask, scores: Sequence[Any], row: Any, block: Any, apart: int = 8) -> list[Any]:
