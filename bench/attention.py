@@ -29,7 +29,7 @@ import torch
 from warpwright import cuda
 from warpwright.arrays.device import device_array
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm90.forward import kernel_of
+from warpwright.kernels.attention.sm90.direct import kernel_of
 from warpwright.kernels.attention.sm90.plan import CONFIGS, choose, plan
 from warpwright.lang import bf16
 from warpwright.ops.attention.plan import Choice, plan_of

@@ -28,7 +28,7 @@ from probes.harness import Bench
 import warpwright as ww
 from warpwright import cuda
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm90 import forward
+from warpwright.kernels.attention.sm90 import direct
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm90.backward_plan import CONFIGS
 from warpwright.kernels.attention.sm120 import kernel
@@ -88,7 +88,7 @@ def forward_case(head_dim: int, length: int, causal: bool) -> Case:
     name = sm90_plan.choose(problem)
     name = MEASURED.get(name, name)
     found = sm90_plan.plan(problem, sms=SMS, config=sm90_plan.CONFIGS[name])
-    traced = forward.kernel_of(found.config).trace(dtype=bf16, bounds=found.bounds)
+    traced = direct.kernel_of(found.config).trace(dtype=bf16, bounds=found.bounds)
     return forward_launch(f"sm90 {name}", problem, traced, found.grid, *found.scalars, counts=found.uneven)
 
 

@@ -22,7 +22,7 @@ from warpwright.distributed import context_problem
 from warpwright.distributed.context_problem import ContextProblem, QueryCall
 from warpwright.distributed.workspace import BESIDE
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm90 import forward
+from warpwright.kernels.attention.sm90 import direct
 from warpwright.kernels.attention.sm90 import plan as forward_plan
 from warpwright.kernels.attention.sm90.backward_plan import LONG
 from warpwright.lang import bf16
@@ -47,7 +47,7 @@ def forward_case(keys: int) -> Case:
     config = forward_plan.CONFIGS[FORWARD_TILE]
     problem = Problem(1, SMS, SMS, config.tile[0], keys, HEAD_DIM, causal=True)
     found = forward_plan.plan(problem, sms=SMS, config=config)
-    traced = forward.kernel_of(found.config).trace(dtype=bf16, bounds=found.bounds)
+    traced = direct.kernel_of(found.config).trace(dtype=bf16, bounds=found.bounds)
     return forward_launch("forward", problem, traced, found.grid, *found.scalars, counts=found.uneven)
 
 

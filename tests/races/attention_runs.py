@@ -73,7 +73,9 @@ def _forward(
         q, k, v = _tensors(each, ("q", "k", "v"))
         rest = {"lse": np.zeros(q.shape[:3], np.float32), "counter": np.zeros(1, np.uint32)}
         tail = [array for name, array in rest.items() if name in dict(kernel.params)]
-        launch(kernel, found.grid, args=[growth * q, k, v, np.zeros_like(q), *tail, *found.scalars], device=watched)
+        o = np.zeros_like(q)
+        strides = [] if "o" in kernel.maps else [*(step // o.itemsize for step in o.strides[:3]), o.shape[3]]
+        launch(kernel, found.grid, args=[growth * q, k, v, o, *strides, *tail, *found.scalars], device=watched)
     return watched
 
 
@@ -265,8 +267,9 @@ FEWER = Problem(2, 24, 4, 4, 64, 64, causal=True)
 DECODE = DecodeConfig(64, 64, 3, places=4)
 ATTENTIONS: dict[str, tuple[Any, ...]] = {
     "sm90": ("h200", CAUSAL, sm90_plan.Config(64, (128, 64), stages=3), 64),
-    "sm90 in turn": ("h200", CAUSAL, sm90_plan.Config(64, (192, 32), in_turn=True), 32),
-    "sm90 one Q": ("h200", CAUSAL, sm90_plan.Config(64, (128, 32), q_stages=1, together=False), 32),
+    "sm90 in turn": ("h200", CAUSAL, sm90_plan.Config(64, (192, 32), in_turn=True, splits=True), 32),
+    "sm90 one Q": ("h200", CAUSAL, sm90_plan.Config(64, (128, 32), q_stages=1, branches=False), 32),
+    "sm90 direct": ("h200", CAUSAL, sm90_plan.Config(64, (128, 32), q_stages=1, branches=False, direct=True), 32),
     "sm100": ("b200", WINDOW, sm100_plan.Config(64), sm100_plan.KEYS),
     "sm100 one tile": ("b200", CAUSAL, sm100_plan.Config(64, tiles=1, stages=2), sm100_plan.KEYS),
 }

@@ -29,8 +29,8 @@ def test_sequences_of_one_launch_and_what_ran() -> None:
     out, lse, ran = ww.attention_varlen(*given, causal=True, return_lse=True, explain=True)
     verify_packed(SMALL, given, (out, lse))
     assert str(ran) == (
-        "sm90.attention_varlen on h200: head_dim 64, tile (128, 128), stages 3, q_stages 2, in_turn False, together "
-        "True, threads 384; TMA on: 4 sequences are packed"
+        "sm90.attention_varlen on h200: head_dim 64, tile (128, 128), stages 3, q_stages 2, in_turn False, branches "
+        "True, splits False, direct False, threads 384; TMA on: 4 sequences are packed"
     )
 
 

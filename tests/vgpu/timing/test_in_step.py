@@ -7,7 +7,7 @@ import pytest
 
 import warpwright as ww
 from warpwright.kernels.attention import Problem
-from warpwright.kernels.attention.sm90 import forward as sm90
+from warpwright.kernels.attention.sm90 import direct as sm90
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.lang import Break, Global, atom, bf16, ctaid, loop, tid, u32, var
 

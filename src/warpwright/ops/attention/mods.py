@@ -292,7 +292,8 @@ def plan_modified(problem: Problem, mods: Mods, arch: str, sms: int, workspace: 
 
 
 def _config(problem: Problem) -> sm90_plan.Config:
-    return sm90_plan.CONFIGS[CONFIG_NAMES[next(size for size in CONFIG_NAMES if size >= problem.head_dim)]]
+    name = CONFIG_NAMES[next(size for size in CONFIG_NAMES if size >= problem.head_dim)]
+    return replace(sm90_plan.CONFIGS[name], direct=False)
 
 
 @kernel("sm_90a", threads=32)

@@ -17,7 +17,7 @@ from warpwright.errors import UsageError
 from warpwright.kernels.attention.problem import HEAD_STEP, Problem
 from warpwright.kernels.attention.sm90 import decode as sm90_decode
 from warpwright.kernels.attention.sm90 import decode_plan as sm90_decode_plan
-from warpwright.kernels.attention.sm90 import forward as sm90
+from warpwright.kernels.attention.sm90 import direct as sm90
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm90.plan import NARROW_VALUES
 from warpwright.kernels.attention.sm100 import decode as sm100_decode

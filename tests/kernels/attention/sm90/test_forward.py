@@ -15,7 +15,7 @@ from tests.kernels.attention.attention_helpers import BF16, SENTINEL, normal_qkv
 from tests.kernels.helpers import without
 from tests.samples import sampled
 from warpwright.kernels.attention import Problem, reference
-from warpwright.kernels.attention.sm90.forward import kernel_of
+from warpwright.kernels.attention.sm90.direct import kernel_of
 from warpwright.kernels.attention.sm90.plan import CONFIGS, NARROW_VALUES, Config, Plan, choose, plan
 from warpwright.kernels.reference import ulp
 from warpwright.layout.tensor_map import TensorMap
@@ -31,10 +31,12 @@ SMALL = {
     "in turn": Config(64, (192, 32), in_turn=True),
     "panels of 32": Config(96, (128, 48), in_turn=True),
     "wide": Config(128, (128, 64)),
-    "one slot of Q": Config(256, (128, 32), q_stages=1, together=False),
+    "one slot of Q": Config(256, (128, 32), q_stages=1, branches=False),
     "narrow values": Config(128, (128, 48), value_dim=64),
+    "PV in parts": Config(64, (128, 64), splits=True),
+    "direct": Config(256, (128, 32), q_stages=1, branches=False, direct=True),
 }
-ONE, TURN, NARROW, WIDE, ONE_Q, LESS = SMALL.values()
+ONE, TURN, NARROW, WIDE, ONE_Q, LESS, PARTS, DIRECT = SMALL.values()
 SHIPPED = {**CONFIGS, "192, 128: 128x96": NARROW_VALUES}
 SHAPES = [
     (ONE, Problem(1, 1, 1, 1, 1, 64)),
@@ -51,6 +53,11 @@ SHAPES = [
     (LESS, Problem(1, 4, 2, 200, 130, 128, causal=True, value_dim=64)),
     (LESS, Problem(2, 2, 1, 70, 100, 64, dtype=np.float16, window=(30, 10), value_dim=40)),
     (NARROW_VALUES, Problem(1, 2, 1, 129, 200, 192, value_dim=128)),
+    (PARTS, Problem(1, 2, 1, 129, 300, 64)),
+    (PARTS, Problem(2, 4, 2, 129, 127, 64, dtype=np.float16, causal=True)),
+    (DIRECT, Problem(1, 2, 1, 129, 65, 200, causal=True, scale=0.3)),
+    (DIRECT, Problem(2, 4, 2, 257, 100, 256, window=(30, 10))),
+    (DIRECT, Problem(1, 2, 2, 300, 20, 256, dtype=np.float16)),
 ]
 
 
@@ -63,14 +70,19 @@ def prepare_launch(
     o, lse = np.full((*q.shape[:3], v.shape[3]), SENTINEL, q.dtype), np.full(q.shape[:3], SENTINEL, np.float32)
     counter = np.zeros(1, np.uint32)
     kernel = kernel_of(config).configure(dtype=of_dtype(problem.dtype), bounds=found.bounds)
-    return found, kernel, [q, k, v, o, lse, counter, *found.scalars], (o, lse, counter)
+    return found, kernel, [q, k, v, *output_of(config, o), lse, counter, *found.scalars], (o, lse, counter)
+
+
+def output_of(config: Config, o: np.ndarray) -> list[Any]:
+    """Returns the arguments that stand for O."""
+    return [o, *[step // o.itemsize for step in o.strides[:3]], o.shape[3]] if config.direct else [o]
 
 
 def run_attention(
     problem: Problem, config: Config, given: Any, sms: int = 3, *, counted: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
     found, kernel, args, (o, lse, counter) = prepare_launch(problem, config, given, sms)
-    args[5] = counter if counted else 0
+    args[-len(found.scalars) - 1] = counter if counted else 0
     ww.launch(kernel, found.grid, args=args, device="h200")
     assert counter[0] == 0
     return o, lse
@@ -255,7 +267,7 @@ def test_heads_of_a_section_fit_into_l2() -> None:
         (Problem(1, 8, 8, 16384, 16384, 128, causal=True), "128: 192x80"),
         (Problem(1, 8, 8, 16384, 16384, 128, window=(1023, 0)), "128: 128x128"),
         (Problem(1, 8, 8, 4096, 4096, 136), "192: 128x80"),
-        (Problem(1, 8, 8, 512, 512, 256), "256: 128x48"),
+        (Problem(1, 8, 8, 512, 512, 256), "256: 128x64"),
         (Problem(1, 8, 8, 1024, 1024, 256), "256: 128x80"),
         (Problem(1, 8, 8, 1024, 1024, 256, causal=True), "256: 128x64"),
     ],

@@ -8,7 +8,7 @@ and P stays in registers. ``scale`` has the factor log2 e: all powers are of 2.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from warpwright.kernels.attention.sm90.plan import CONFIGS, STRIP, WARPGROUP, Config
@@ -44,7 +44,6 @@ from warpwright.lang import (
     Expr,
     Global,
     If,
-    Kernel,
     atom,
     b32,
     bar,
@@ -72,7 +71,7 @@ from warpwright.lang import (
 from warpwright.lang.ring import Slot
 from warpwright.types import Scalar
 
-__all__ = ["REGISTERS", "Consumer", "attention", "kernel_of"]
+__all__ = ["REGISTERS", "Consumer", "attention"]
 
 REGISTERS = {1: (56, 256), 2: (24, 240), 3: (32, 160)}  # by consumers: of the loading warpgroup, of a consumer
 TURN = 1  # the first of the named barriers that order the consumers, one for each
@@ -194,10 +193,8 @@ class Consumer:
         self.dtype = rings.v.members["v"].dtype
         self.scores = wgmma.accumulator(f32, (STRIP, config.tile[1]))
         self.out = wgmma.accumulator(f32, (STRIP, config.columns))
-        parts: list[tuple[int, ...]] = [HALVES] if config.branches or config.together else [(half,) for half in HALVES]
-        late = config.in_turn and self.rescales_late
-        self.late = [(var(u32, 0), halves) for halves in parts] if late else []
-        self.factors = [var(f32, 1.0) for _ in HALVES] if late else []
+        self.late = var(u32, 0) if config.in_turn and self.rescales_late else None
+        self.factors = [var(f32, 1.0) for _ in HALVES] if self.late is not None else []
         steps = config.tile[1] * self.dtype.nbytes // WGMMA_BYTES  # of PV
         self.early = slice(0, steps // 2 if config.splits else steps)
         words = config.tile[1] * self.dtype.nbytes // 8  # of a thread's weights
@@ -211,7 +208,12 @@ class Consumer:
         """Returns the softmax state of this thread's rows."""
         if config.splits:
             return IntegerSoftmax()
-        return BranchingSoftmax() if config.branches else OnlineSoftmax(config.together)
+        return BranchingSoftmax() if config.branches else OnlineSoftmax()
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the next tile's first QKᵀ runs during the epilogue; else its Q has no slot until O has left."""
+        return self.rings.q.stages > 1
 
     @property
     def row(self) -> Any:
@@ -220,14 +222,13 @@ class Consumer:
 
     def run(self, item: Sequence[Any], lse: Expr, q_len: Any) -> None:
         """Compute all tiles of a CTA: that of ``item``, then those that the ring `work` brings."""
-        overlap = self.rings.q.stages > 1  # else the next Q has no slot until O has left through this one
         self.tile.set(item)
         self.wait_and_issue_first_scores()
         self.wait_first_scores()
         for _ in loop():
             self.mainloop()
             following = self.wait_item()
-            if overlap:
+            if self.overlaps:
                 Break(when=following[3] == 0)
                 self.wait_and_issue_last_values()
                 slot = next(self.of_q)
@@ -245,7 +246,7 @@ class Consumer:
                 self.tile.set(following)
                 self.wait_and_issue_first_scores()
             self.wait_first_scores()
-        if overlap:
+        if self.overlaps:
             self.wait_and_issue_last_values()
             factors = self.finish_softmax(lse, q_len)
             wgmma.wait_group(0)
@@ -291,26 +292,27 @@ class Consumer:
 
     def rescale_late(self) -> None:
         """Rescale O where a row max has grown in the block before."""
-        for grown, halves in self.late:
-            with If(grown != 0):
-                rescale(self.out, self.factors, halves)
-            grown.set(0)
+        if self.late is not None:
+            with If(self.late != 0):
+                rescale(self.out, self.factors)
+            self.late.set(0)
 
     def set_weights(self, weights: Sequence[Any]) -> None:
         """Round the weights P and pack them into the A operand of PV."""
         pack_weights(self.weights, weights, self.dtype)
 
-    def rescale_sums(self, factors: Sequence[Any], grown: Sequence[tuple[Any, tuple[int, ...]]]) -> None:
+    def rescale_sums(self, factors: Sequence[Any], grown: Expr) -> None:
         """Rescale O of earlier blocks in the warps whose row max has grown, or keep the factors for `rescale_late`."""
-        if self.late:
-            for kept, factor in zip(self.factors, factors, strict=True):
-                kept.set(factor)
-            for (late, _), (changed, _) in zip(self.late, grown, strict=True):
-                late.set(changed.to(u32))
+        if self.late is None:
+            with If(grown):
+                rescale(self.out, factors)
             return
-        for changed, halves in grown:
-            with If(changed):
-                rescale(self.out, factors, halves)
+        for kept, factor in zip(self.factors, factors, strict=True):
+            kept.set(factor)
+        self.late.set(grown.to(u32))
+
+    def release_queries(self, number: Any) -> None:
+        """Arrive on empty of Q if block ``number`` is the tile's last one and O does not leave through this slot."""
 
     def arrive_turn(self) -> None:
         """Arrive on the named barrier of the following warpgroup, which multiplies during the softmax of this one."""
@@ -329,6 +331,7 @@ class Consumer:
         slot = next(self.of_k)
         with If(self.leader):
             slot.empty.arrive()
+        self.release_queries(0)
         self.set_weights(self.block_softmax(True, 0).weights)
 
     def mainloop(self) -> None:
@@ -345,6 +348,7 @@ class Consumer:
                 wgmma.wait_group(1)
                 with If(self.leader):
                     slot_k.empty.arrive()
+                self.release_queries(number)
                 weights, factors, grown = self.block_softmax(masked, number, partial(self.issue_later_values, slot_v))
                 # PV is done: the registers of P and O are free to change.
                 wgmma.wait_group(0)
@@ -385,9 +389,3 @@ class Consumer:
         warp.sync()
         with If(self.one):
             full.arrive()
-
-
-@cache
-def kernel_of(config: Config) -> Kernel:
-    """Returns the kernel of a configuration; configure ``dtype`` (bf16, f16) and ``bounds`` (left, right) on it."""
-    return attention.configure(config=config, threads=config.threads)

@@ -225,9 +225,9 @@ class Fp8Consumer(Consumer):
         """Round the weights P and pack them into the A operand of PV."""
         pack_e4m3(self.weights, weights)
 
-    def rescale_sums(self, factors: Sequence[Any], grown: Sequence[tuple[Any, tuple[int, ...]]]) -> None:
+    def rescale_sums(self, factors: Sequence[Any], grown: Expr) -> None:
         """Rescale O and the sums in shared memory, in the warps whose row max has grown."""
-        with If(grown[0][0]):
+        with If(grown):
             rescale(self.out, factors)
             with If(self.runs_begun > 1):
                 for first, sums in self.earlier():

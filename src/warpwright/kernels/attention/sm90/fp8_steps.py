@@ -202,7 +202,7 @@ class Fp8Softmax(OnlineSoftmax):
         if self.sums:
             for half, row_sum in enumerate(self.row_sum):
                 row_sum += reduce(lambda a, b: a + b, of_row(weights, half))
-        return BlockSoftmax(weights, list(factors), [(grown, HALVES)])
+        return BlockSoftmax(weights, list(factors), grown)
 
     def reset(self) -> tuple[list[Any], list[Any]]:
         """Returns the logarithms of the unit of the row sums, and the row sums, if there are any; resets the state for

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from warpwright.kernels.attention.problem import Problem
 from warpwright.kernels.attention.sm90 import decode_plan
@@ -68,6 +68,6 @@ def plan_packed(problem: Problem, total_q: int, most: int, *, sms: int, config: 
     the numbers of pages as for `PagedDecodePlan`; then ``scalars``.
     """
     name = choose(problem)
-    found = config or CONFIGS[IN_PAGES.get(name, name)]
+    found = config or replace(CONFIGS[IN_PAGES.get(name, name)], direct=False)
     bounds, grid, scalars = launch_of_packed(problem, total_q, most, sms, found.tile[0])
     return Plan(found, bounds, True, grid, scalars)

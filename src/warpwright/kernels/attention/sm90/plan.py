@@ -35,9 +35,9 @@ class Config:
     narrower; arrays may have fewer columns. ``tile`` is (queries of a CTA,
     keys of a block); each 64 queries have a consumer warpgroup. ``stages`` are those of the rings of K and of V,
     ``q_stages`` those of Q. With ``in_turn`` the consumers issue their wgmmas in turn, so that one computes its softmax
-    while another multiplies. With ``branches`` the softmax is `BranchingSoftmax`; else if a row max grows, a warp
-    rescales O of both halves of its rows ``together``, or only of the half with that row. With ``splits`` PV is issued
-    in two parts, the second after the maxima of the scores, and the softmax is `IntegerSoftmax`.
+    while another multiplies. With ``branches`` the softmax is `BranchingSoftmax`, else `OnlineSoftmax`. With ``splits``
+    PV is issued in two parts, the second after the maxima of the scores, and the softmax is `IntegerSoftmax`. With
+    ``direct`` the kernel is `sm90.direct.attention_direct`, whose O leaves from registers.
     """
 
     head_dim: int = 128
@@ -46,9 +46,9 @@ class Config:
     q_stages: int = 2
     in_turn: bool = False
     branches: bool = True
-    together: bool = True
     splits: bool = False
     value_dim: int | None = None
+    direct: bool = False
 
     @property
     def columns(self) -> int:
@@ -86,12 +86,12 @@ CONFIGS = {
     "128: 192x80": Config(128, (192, 80), stages=3),
     "128: 128x128": Config(128, (128, 128)),
     "192: 128x80": Config(192, (128, 80), branches=False),
-    "256: 128x64": Config(256, (128, 64), q_stages=1, branches=False, together=False),
-    "256: 128x80": Config(256, (128, 80), q_stages=1, branches=False, together=False),
-    "256: 128x48": Config(256, (128, 48), branches=False, together=False),
+    "256: 128x64": Config(256, (128, 64), q_stages=1, branches=False, direct=True),
+    "256: 128x80": Config(256, (128, 80), q_stages=1, branches=False, direct=True),
 }
 NARROW_VALUES = Config(192, (128, 96), branches=False, value_dim=128)  # where V and O have other columns than Q and K
-SHORT, MEDIUM, LONG = 512, 1536, 12288  # keys; between the measured 512, 1024 and 2048, 8192 and 16384
+# Keys; between the measured 512 and 1024, 1024 and 2048, 4096 and 8192, 8192 and 16384.
+SHORT, MEDIUM, MANY, LONG = 512, 1536, 6144, 12288
 
 
 def choose(problem: Problem) -> str:
@@ -108,7 +108,7 @@ def choose(problem: Problem) -> str:
         96: "96: 128x128",
         128: "128: 192x80" if wide else "128: 128x128",
         192: "192: 128x80",
-        256: "256: 128x48" if keys <= SHORT else "256: 128x64" if bounded else "256: 128x80",
+        256: "256: 128x64" if seen <= (MANY if bounded else SHORT) else "256: 128x80",
     }
     return names[width]
 
@@ -160,7 +160,7 @@ def plan_varlen(problem: Problem, total_q: int, total_k: int, *, sms: int, confi
     log-sum-exp (heads, total_q) and of a tile counter, as for `plan`; the addresses of ``cu_q`` and ``cu_k``, u32 of
     batch + 1 elements; then ``scalars``.
     """
-    found = config or CONFIGS[choose(problem)]
+    found = config or replace(CONFIGS[choose(problem)], direct=False)
     bounds, grid, scalars = launch_of_packed(problem, total_q, total_k, sms, found.tile[0])
     return Plan(found, bounds, True, grid, scalars)
 

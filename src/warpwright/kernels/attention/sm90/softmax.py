@@ -34,11 +34,11 @@ NEVER = -(2**31)  # a limit that every score exceeds
 
 
 class BlockSoftmax(NamedTuple):
-    """The softmax of a key block: weights, factors of earlier weights, preds with the halves that they are for."""
+    """The softmax of a key block: weights, the factors of earlier weights, and whether one of the warp's is not 1."""
 
     weights: list[Any]
     factors: list[Any]
-    grown: list[tuple[Any, tuple[int, ...]]]
+    grown: Expr
 
 
 def nothing() -> None:
@@ -49,12 +49,10 @@ class OnlineSoftmax:
     """The softmax state of a thread's two rows: ``row_max``, the scaled maximum so far; the ``shift`` that the weights
     are relative to; and ``row_sum``, the thread's part of the sum of weights.
 
-    The row max of a row without a finite score is the lowest number, so that no difference is of infinities. A warp
-    moves the shifts of both halves of its rows ``together``, or only those of the half with the row max that grew.
+    The row max of a row without a finite score is the lowest number, so that no difference is of infinities.
     """
 
-    def __init__(self, together: bool = True) -> None:
-        self.together = together
+    def __init__(self) -> None:
         self.row_max, self.shift = ([var(f32, LOWEST) for _ in HALVES] for _ in range(2))
         self.row_sum = [var(f32, 0.0) for _ in HALVES]
 
@@ -84,24 +82,17 @@ class OnlineSoftmax:
         return shifts, totals
 
     def block(self, scores: Sequence[Any], scale: Any, after_maxima: Callable[[], None] = nothing) -> BlockSoftmax:
-        """Returns the weights of a key block, the factor of each row's earlier weights, and which factors are not 1.
+        """Returns the weights of a key block, the factor of each row's earlier weights, and whether a factor is not 1.
 
-        The latter are preds of the warp, each with the halves of the rows that it is for. A pred holds where a score
-        exceeds the row max. Then O is rescaled, so all of these rows may as well take this block's maximum as their
-        shift: that score has a weight of exactly 1, which no rounding touches, and the next ones are just below 1,
-        where a step is small beside them. The log has the measured benefit of this rule, and of rescaling more or less
-        often. ``after_maxima`` emits what follows the maxima.
+        That is where a score of the warp exceeds its row max. Then O is rescaled, so all rows of the warp may as well
+        take this block's maximum as their shift: that score has a weight of exactly 1, which no rounding touches, and
+        the next ones are just below 1, where a step is small beside them. The log has the measured benefit of this
+        rule, and of rescaling more or less often. ``after_maxima`` emits what follows the maxima.
         """
         block_max = [reduce(max, of_row(scores, half)) * scale for half in HALVES]
         after_maxima()
-        growth = [new > old for new, old in zip(block_max, self.row_max, strict=True)]
-        parts: list[tuple[Any, tuple[int, ...]]] = [(growth[0] | growth[1], HALVES)]
-        if not self.together:
-            parts = [(each, (half,)) for half, each in enumerate(growth)]
-        grown = [(vote.any(each), halves) for each, halves in parts]
-        factors = [
-            self.update(half, reduce_quad(max, block_max[half]), moves) for moves, halves in grown for half in halves
-        ]
+        grown = vote.any((block_max[0] > self.row_max[0]) | (block_max[1] > self.row_max[1]))
+        factors = [self.update(half, reduce_quad(max, new), grown) for half, new in enumerate(block_max)]
         return BlockSoftmax(self.weigh(scores, scale), factors, grown)
 
     def weigh(self, scores: Sequence[Any], scale: Any) -> list[Any]:
@@ -143,7 +134,7 @@ class BranchingSoftmax(OnlineSoftmax):
             for limit, row_max in zip(self.limit, self.row_max, strict=True):
                 limit.set(row_max + self.room)
             self.shrink()
-        return BlockSoftmax(self.weigh(scores, scale), list(factors), [(grown, HALVES)])
+        return BlockSoftmax(self.weigh(scores, scale), list(factors), grown)
 
     def move(self, block_max: Sequence[Any], factors: Sequence[Var]) -> None:
         """Move the shifts of a warp's rows to the maxima of a block, and set the factors of earlier weights."""
@@ -186,7 +177,7 @@ class IntegerSoftmax(BranchingSoftmax):
                 unscaled = (row_max + self.room) * rcp(scale)
                 limit.set(select(unscaled >= 0.0, unscaled.bitcast(s32), NEVER))
             self.shrink()
-        return BlockSoftmax(self.weigh(scores, scale), list(factors), [(grown, HALVES)])
+        return BlockSoftmax(self.weigh(scores, scale), list(factors), grown)
 
 
 def bits_of(scores: Sequence[Any]) -> list[list[Any]]:

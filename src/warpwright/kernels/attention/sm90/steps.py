@@ -78,14 +78,18 @@ class Rings(NamedTuple):
     v: Ring
 
     @staticmethod
-    def of(config: Config, dtype: type[Scalar], words: int = 4) -> Rings:
-        """Returns the rings of a CTA; an item of ``work`` has ``words`` words, a multiple of four."""
+    def of(config: Config, dtype: type[Scalar], words: int = 4, of_q: int = 1, of_work: int = 0) -> Rings:
+        """Returns the rings of a CTA; an item of ``work`` has ``words`` words, a multiple of four.
+
+        ``of_q`` and ``of_work`` threads arrive on empty of Q and of an item; by default one saves O, and it and one of
+        each warp of the consumers read an item.
+        """
         (queries, keys), consumers = config.tile, config.consumers
         shapes = (queries, config.head_dim), (keys, config.head_dim), (keys, config.columns)
         tiles = [smem.tile(dtype, shape, swizzle=panel(shape[1]) * dtype.nbytes) for shape in shapes]
         return Rings(
-            work=Ring(2, empty=consumers * WARPS + 1, name="work", item=smem.tile(u32, (1, words))),
-            q=Ring(config.q_stages, name="q", q=tiles[0]),
+            work=Ring(2, empty=of_work or consumers * WARPS + 1, name="work", item=smem.tile(u32, (1, words))),
+            q=Ring(config.q_stages, empty=of_q, name="q", q=tiles[0]),
             o=Ring(config.q_stages, full=consumers * WARPS, name="o"),
             k=Ring(config.stages, empty=consumers, name="k", k=tiles[1]),
             v=Ring(config.stages, empty=consumers, name="v", v=tiles[2]),
@@ -274,11 +278,10 @@ def pack_weights(registers: Sequence[Var], weights: Sequence[Any], dtype: type[S
         register.set(pack(PACKED[dtype], low, high).bitcast(b32))
 
 
-def rescale(acc: Fragment, factors: Sequence[Any], halves: Sequence[int] = HALVES) -> None:
-    """Multiply each row of ``acc`` by its factor: the first rows of the threads, the second ones, or both."""
+def rescale(acc: Fragment, factors: Sequence[Any]) -> None:
+    """Multiply each row of ``acc`` by its factor."""
     for v, register in enumerate(acc.regs):
-        if v >> 1 & 1 in halves:
-            register.set(register * factors[v >> 1 & 1])
+        register.set(register * factors[v >> 1 & 1])
 
 
 def store_rows(acc: Fragment, tile: Tile, index: Any) -> None:
