@@ -11,7 +11,7 @@ import numpy as np
 
 import warpwright as ww
 from tests.kernels.attention import attention_helpers
-from tests.kernels.attention.attention_helpers import normal_qkv
+from tests.kernels.attention.attention_helpers import normal_qkv, output_arguments
 from tests.kernels.attention.backward_helpers import resident
 from tests.kernels.attention.decode_helpers import launches
 from tests.kernels.attention.fp8_helpers import E4M3, random_inputs
@@ -73,9 +73,8 @@ def _forward(
         q, k, v = _tensors(each, ("q", "k", "v"))
         rest = {"lse": np.zeros(q.shape[:3], np.float32), "counter": np.zeros(1, np.uint32)}
         tail = [array for name, array in rest.items() if name in dict(kernel.params)]
-        o = np.zeros_like(q)
-        strides = [] if "o" in kernel.maps else [*(step // o.itemsize for step in o.strides[:3]), o.shape[3]]
-        launch(kernel, found.grid, args=[growth * q, k, v, o, *strides, *tail, *found.scalars], device=watched)
+        output = output_arguments(config, np.zeros_like(q))
+        launch(kernel, found.grid, args=[growth * q, k, v, *output, *tail, *found.scalars], device=watched)
     return watched
 
 
@@ -259,6 +258,7 @@ FEW_BACKWARD = Problem(1, 2, 1, 230, 290, 64, causal=True)
 STEPS_BACKWARD = Problem(1, 2, 1, 390, 300, 64, causal=True)  # up to eight steps a CTA
 CAUSAL = Problem(1, 2, 1, 640, 672, 64, causal=True)  # diagonals end inside blocks
 HEADS = replace(CAUSAL, heads=3, kv_heads=3, q_len=320, kv_len=336)  # the last one reuses the sums of the first one
+FIRST = replace(CAUSAL, q_len=672, kv_len=560, head_dim=56)  # tiles of one block, and of blocks that all have masks
 WIDE = Problem(1, 2, 1, 300, 140, 256, causal=True)  # six steps, and two in a cluster with one CTA that has keys
 WINDOW = replace(CAUSAL, causal=False, window=(300, 0))
 DOCUMENTS = np.repeat(np.arange(5, dtype=np.int32), 160)[:672]
@@ -267,9 +267,10 @@ FEWER = Problem(2, 24, 4, 4, 64, 64, causal=True)
 DECODE = DecodeConfig(64, 64, 3, places=4)
 ATTENTIONS: dict[str, tuple[Any, ...]] = {
     "sm90": ("h200", CAUSAL, sm90_plan.Config(64, (128, 64), stages=3), 64),
-    "sm90 in turn": ("h200", CAUSAL, sm90_plan.Config(64, (192, 32), in_turn=True, splits=True), 32),
+    "sm90 in turn": ("h200", CAUSAL, sm90_plan.Config(64, (192, 32), in_turn=True), 32),
     "sm90 one Q": ("h200", CAUSAL, sm90_plan.Config(64, (128, 32), q_stages=1, branches=False), 32),
-    "sm90 direct": ("h200", CAUSAL, sm90_plan.Config(64, (128, 32), q_stages=1, branches=False, direct=True), 32),
+    "sm90 parts": ("h200", CAUSAL, sm90_plan.Config(64, (128, 64), stages=3, splits=True), 64),
+    "sm90 direct": ("h200", FIRST, sm90_plan.Config(64, (128, 32), q_stages=1, branches=False, direct=True), 32),
     "sm100": ("b200", WINDOW, sm100_plan.Config(64), sm100_plan.KEYS),
     "sm100 one tile": ("b200", CAUSAL, sm100_plan.Config(64, tiles=1, stages=2), sm100_plan.KEYS),
 }

@@ -118,7 +118,7 @@ EVEN = "the slots that blocks with a mask take in this run are even, and the bar
 ONE_GROUP = "the next commit has both halves of QK, and a wait for all groups follows"
 NO_FEWER = "the warpgroup had as many registers before; the instruction is for ptxas, which allocates by it"
 FEW = r"few queries(, two launches| paged)?"
-SM90 = r"attention sm90( in turn| one Q| packed| modified| lists| fp8)?"
+SM90 = r"attention sm90( in turn| one Q| packed| modified| lists| fp8| parts| direct)?"
 ONE_WAIT = "the next commit puts these wgmmas into its group, and one wait is for both"
 READ_BEFORE_WGMMA = "all lanes read the slot before the wgmmas for whose group the warp has waited"
 SCORED = "the warps of scores have waited for these rows before they stored the weights"
@@ -134,6 +134,7 @@ ATTENTION = {
     rf"{GRADIENTS} convert_ahead fence\.proxy\.async\.global #0$": ADDS,
     rf"{GRADIENTS} convert_ahead bar\.warp\.sync #1$": NEXT_BOX,
     r"attention sm90( in turn| packed| modified| lists)? init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
+    r"attention sm90 parts init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
     r"chunks paged init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
     r"chunks paged load mbarrier\.try_wait\S* #1$": K_BEHIND,
     r"chunks paged multiply mbarrier\.try_wait\S* #0: the next barrier": ONE_BLOCK,
@@ -141,16 +142,17 @@ ATTENTION = {
     r"chunks paged multiply bar\.warp\.sync #1$": ITEMS,
     r"chunks paged multiply wgmma\.fence\S* #[246]$": FENCE_BEFORE,
     r"attention sm90 one Q init mbarrier\.init\S* #7($|: one arrival more)": Q_SLOTS,
-    r"attention sm90( in turn| packed| modified| lists| fp8)? load mbarrier\.try_wait\S* #6: the next barrier": LATER,
-    r"attention sm90 one Q load mbarrier\.try_wait\S* #(0$|6($|: the next barrier))": ITEMS,
-    r"attention sm90 one Q load mbarrier\.try_wait\S* #3: the next barrier": BOTH,
+    r"attention sm90( (in turn|packed|modified|lists|fp8|parts))? load mbarrier\.try_\S* #6: the next barrier$": LATER,
+    r"attention sm90 (one Q|direct) load mbarrier\.try_wait\S* #(0$|6($|: the next barrier))": ITEMS,
+    r"attention sm90 (one Q|direct) load mbarrier\.try_wait\S* #3: the next barrier": BOTH,
     rf"{SM90} load mbarrier\.try_wait\S* #([789]|10)$": ALONE,
-    r"attention sm90( (in turn|one Q|packed|modified|lists))? load mbarrier\.try_\S* #8: the next barrier$": ALONE,
-    r"attention sm90 (in turn|one Q) load mbarrier\.try_wait\S* #9: the next barrier": ALONE,
+    r"attention sm90( (in turn|one Q|packed|modified|lists|parts))? load mbarrier\.try\S* #8: the next barrier": ALONE,
+    r"attention sm90 (in turn|one Q|direct) load mbarrier\.try_wait\S* #9: the next barrier": ALONE,
     rf"{SM90} multiply bar\.warp\.sync #1$": ITEMS,
-    r"attention sm90 one Q multiply bar\.warp\.sync #0$": ITEMS,
+    r"attention sm90 (one Q|direct) multiply bar\.warp\.sync #0$": ITEMS,
     rf"{SM90} multiply wgmma\.fence\S* #6$": FENCE_BEFORE,
-    r"attention sm90( one Q| packed| modified| lists)? multiply wgmma\.fence\S* #[24]$": FENCE_BEFORE,
+    r"attention sm90( one Q| packed| modified| lists| direct)? multiply wgmma\.fence\S* #[24]$": FENCE_BEFORE,
+    r"attention sm90 parts multiply wgmma\.fence\S* #[2358]$": FENCE_BEFORE,
     rf"{FEW} load mbarrier\.try_wait\S* #2$": Q_RELEASE,
     rf"{FEW} load mbarrier\.try_wait\S* #([789]|10)$": ALONE,
     r"few queries paged load mbarrier\.try_wait\S* #9: the next barrier": ALONE,

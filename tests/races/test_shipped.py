@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tests.kernels.attention import fp8_helpers
-from tests.kernels.attention.attention_helpers import normal_qkv
+from tests.kernels.attention.attention_helpers import normal_qkv, output_arguments
 from tests.kernels.attention.decode_helpers import launches
 from tests.kernels.attention.varlen_helpers import pack_sequences, prepare_launch
 from tests.kernels.gemm.sm100.test_switches import SWITCHES
@@ -92,7 +92,8 @@ def _attention(device: str, config: Any, mask: str) -> Watched:
     rest = {"lse": np.zeros(q.shape[:3], np.float32), "counter": np.zeros(1, np.uint32)}
     tail = [array for name, array in rest.items() if name in dict(kernel.params)]
     o = np.zeros((*q.shape[:3], v.shape[3]), q.dtype)
-    launch(kernel, found.grid, args=[20 * q, k, v, o, *tail, *found.scalars], device=watched)
+    output = output_arguments(config, o)
+    launch(kernel, found.grid, args=[20 * q, k, v, *output, *tail, *found.scalars], device=watched)
     return watched
 
 

@@ -52,6 +52,13 @@ def run_attention(
     return o, lse
 
 
+def output_arguments(config: Any, o: np.ndarray) -> list[Any]:
+    """Returns the arguments of a kernel that stand for O: the array, or for a kernel without a map of it also the
+    strides of batch, head and row in elements, and the columns."""
+    direct = getattr(config, "direct", False)
+    return [o, *(step // o.itemsize for step in o.strides[:3]), o.shape[3]] if direct else [o]
+
+
 def verify(problem: Problem, given: Any, found: Any) -> None:
     """Assert that output and log-sum-exp equal those in float64 up to the rounding of their types."""
     exact, exact_lse = reference.attention(problem, *given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from itertools import product
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import warpwright as ww
-from tests.kernels.attention.attention_helpers import BF16, SENTINEL, normal_qkv, verify
+from tests.kernels.attention.attention_helpers import BF16, SENTINEL, normal_qkv, output_arguments, verify
 from tests.kernels.helpers import without
 from tests.samples import sampled
 from warpwright.kernels.attention import Problem, reference
@@ -70,12 +71,7 @@ def prepare_launch(
     o, lse = np.full((*q.shape[:3], v.shape[3]), SENTINEL, q.dtype), np.full(q.shape[:3], SENTINEL, np.float32)
     counter = np.zeros(1, np.uint32)
     kernel = kernel_of(config).configure(dtype=of_dtype(problem.dtype), bounds=found.bounds)
-    return found, kernel, [q, k, v, *output_of(config, o), lse, counter, *found.scalars], (o, lse, counter)
-
-
-def output_of(config: Config, o: np.ndarray) -> list[Any]:
-    """Returns the arguments that stand for O."""
-    return [o, *[step // o.itemsize for step in o.strides[:3]], o.shape[3]] if config.direct else [o]
+    return found, kernel, [q, k, v, *output_arguments(config, o), lse, counter, *found.scalars], (o, lse, counter)
 
 
 def run_attention(
@@ -106,16 +102,18 @@ def test_agrees_with_float64(config: Config, problem: Problem) -> None:
     verify(problem, given, run_attention(problem, config, given))
 
 
-def test_arrays_of_any_strides_are_read_and_written_in_place() -> None:
-    problem = Problem(2, 3, 3, 100, 90, 64, causal=True)
+@pytest.mark.parametrize("columns", [64, 200])
+def test_arrays_of_any_strides_are_read_and_written_in_place(columns: int) -> None:
+    problem = Problem(2, 3, 3, 100, 90, columns, causal=True)
     given = normal_qkv(problem)
     transposed = [np.ascontiguousarray(array.swapaxes(1, 2)).swapaxes(1, 2) for array in given]
-    found, kernel, args, (_, lse, _) = prepare_launch(problem, ONE, transposed)
-    memory = np.full((2, 101, 4, 72), SENTINEL, problem.dtype)
-    args[3] = o = memory[:, :100, :3, :64].swapaxes(1, 2)
-    ww.launch(kernel, found.grid, args=args, device="h200")
+    memory = np.full((2, 101, 4, columns + 8), SENTINEL, problem.dtype)
+    o = memory[:, :100, :3, :columns].swapaxes(1, 2)
+    few = Device(replace(ww.device("h200").spec, sms=2))
+    _, lse, ran = ww.attention(*transposed, causal=True, out=o, device=few, return_lse=True, explain=True)
+    assert (ran.kernel, ran.config.direct) == ("sm90.attention", columns == 200)
     verify(problem, given, (o, lse))
-    memory[:, :100, :3, :64] = SENTINEL
+    memory[:, :100, :3, :columns] = SENTINEL
     assert (memory == SENTINEL).all()
 
 
@@ -161,7 +159,32 @@ def test_the_largest_weight_of_each_block_is_not_rounded(config: Config, dtype: 
     assert (np.abs(o.astype(np.float64) - exact) <= 0.5 * ulp(exact, dtype) + 2.0**-20).all()
 
 
-@pytest.mark.parametrize("config", [ONE, ONE_Q])
+@pytest.mark.parametrize("config", [ONE, PARTS])
+@pytest.mark.parametrize(("growth", "moves"), [(0.5, False), (1.5, True)])
+def test_a_row_max_may_grow_by_the_room(config: Config, growth: float, moves: bool) -> None:
+    """A query sees two keys. The weight of the second is 2^growth rounded, and O is 0, unless the shift moves."""
+    keys = config.tile[1]
+    problem = Problem(1, 1, 1, 64, 2 * keys, config.head_dim, dtype=BF16, scale=math.log(2.0))
+    q, k, v = (np.zeros_like(each) for each in normal_qkv(problem))
+    q[..., 0], k[..., 0] = 1.0, -200.0
+    k[0, 0, keys, 0], k[0, 0, 0, 0] = 0.0, growth
+    v[0, 0, keys], v[0, 0, 0] = -np.float32(2.0**growth).astype(BF16), 1.0
+    o, lse = run_attention(problem, config, (q, k, v))
+    assert np.allclose(lse, math.log(1 + 2.0**growth), rtol=1e-6)
+    assert ((o != 0) == moves).all()
+
+
+@pytest.mark.parametrize("config", [ONE, PARTS, ONE_Q])
+def test_negative_scores_alone(config: Config) -> None:
+    """Row maxima are negative and grow from block to block: the maximum of their bits would be the least score."""
+    problem = Problem(1, 1, 1, 128, 4 * config.tile[1], config.head_dim, scale=0.1)
+    q, k, v = normal_qkv(problem)
+    q, k = -np.abs(q), np.abs(k) * np.linspace(1, 5, problem.kv_len)[:, None].astype(problem.dtype)
+    given = q, k.astype(problem.dtype), v
+    verify(problem, given, run_attention(problem, config, given))
+
+
+@pytest.mark.parametrize("config", [ONE, PARTS, ONE_Q])
 def test_scores_that_fall_in_some_rows_and_grow_in_others(config: Config) -> None:
     """By hundreds a block. The shift of a row whose scores fall must not follow, or its sums would be infinite."""
     problem = Problem(1, 1, 1, config.tile[0], 5 * config.tile[1], config.head_dim, scale=1.0)

@@ -227,6 +227,7 @@ class Consumer:
         self.wait_first_scores()
         for _ in loop():
             self.mainloop()
+            self.release_queries(0)
             following = self.wait_item()
             if self.overlaps:
                 Break(when=following[3] == 0)
@@ -331,7 +332,6 @@ class Consumer:
         slot = next(self.of_k)
         with If(self.leader):
             slot.empty.arrive()
-        self.release_queries(0)
         self.set_weights(self.block_softmax(True, 0).weights)
 
     def mainloop(self) -> None:
