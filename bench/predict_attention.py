@@ -256,7 +256,8 @@ def main() -> None:
         return
     errors = [abs(row["error"]) for row in rows]
     beyond = [row["case"] for row in rows if abs(row["error"]) > GOAL]
-    print(f"\n{len(rows)} measured: mean absolute error {100 * statistics.mean(errors):.1f} %, worst {100 * max(errors):.1f} %")
+    mean, worst = 100 * statistics.mean(errors), 100 * max(errors)
+    print(f"\n{len(rows)} measured: mean absolute error {mean:.1f} %, worst {worst:.1f} %")
     print(f"beyond {100 * GOAL:.0f} %: {'; '.join(beyond) or 'none'}")
     sys.exit(1 if beyond else 0)
 

@@ -176,10 +176,11 @@ def test_a_row_max_may_grow_by_the_room(config: Config, growth: float, moves: bo
 
 @pytest.mark.parametrize("config", [ONE, PARTS, ONE_Q])
 def test_negative_scores_alone(config: Config) -> None:
-    """Row maxima are negative and grow from block to block: the maximum of their bits would be the least score."""
-    problem = Problem(1, 1, 1, 128, 4 * config.tile[1], config.head_dim, scale=0.1)
+    """Row maxima are negative and grow from block to block: the maximum of their bits would be the least score, and
+    weights relative to that would be infinite."""
+    problem = Problem(1, 1, 1, 128, 4 * config.tile[1], config.head_dim, scale=1.0)
     q, k, v = normal_qkv(problem)
-    q, k = -np.abs(q), np.abs(k) * np.linspace(1, 5, problem.kv_len)[:, None].astype(problem.dtype)
+    q, k = (-8 * np.abs(q)).astype(problem.dtype), np.abs(k) * np.linspace(1, 5, problem.kv_len)[:, None].astype(problem.dtype)
     given = q, k.astype(problem.dtype), v
     verify(problem, given, run_attention(problem, config, given))
 
