@@ -180,7 +180,10 @@ def test_negative_scores_alone(config: Config) -> None:
     weights relative to that would be infinite."""
     problem = Problem(1, 1, 1, 128, 4 * config.tile[1], config.head_dim, scale=1.0)
     q, k, v = normal_qkv(problem)
-    q, k = (-8 * np.abs(q)).astype(problem.dtype), np.abs(k) * np.linspace(1, 5, problem.kv_len)[:, None].astype(problem.dtype)
+    q, k = (
+        (-8 * np.abs(q)).astype(problem.dtype),
+        np.abs(k) * np.linspace(1, 5, problem.kv_len)[:, None].astype(problem.dtype),
+    )
     given = q, k.astype(problem.dtype), v
     verify(problem, given, run_attention(problem, config, given))
 
