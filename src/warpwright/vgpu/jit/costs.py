@@ -9,7 +9,8 @@ memory loads and mma sums are ready: "need" rows mark the first anchor that depe
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from math import ceil
@@ -29,6 +30,7 @@ _HALF = (  # their pipe accepts one every other cycle
     "setp", "selp", "slct", "min", "max", "and", "or", "xor", "not", "cnot", "shl", "shr", "lop3", "prmt", "bfe", "bfi",
 )  # fmt: skip
 _MUFU = ("ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh")
+_EXTREMA = ("max.s32", "min.s32", "max.u32", "min.u32")
 _IN_ORDER = ("fence", "membar", "clusterlaunchcontrol.query_cancel")
 _FREE = ("mov", "cvta", "ld.param", "bra", "exit", "ret", "isspacep", "createpolicy", "pmevent")
 
@@ -139,8 +141,8 @@ class _Schedule:
     """The issue schedule of one block: every instruction issues when its operands, its pipe and the scheduler are
     ready."""
 
-    def __init__(self, block: Block, timing: Timing, loads: dict[str, frozenset[int]]) -> None:
-        self.block, self.timing, self.loads = block, timing, loads
+    def __init__(self, block: Block, timing: Timing, loads: dict[str, frozenset[int]], merged: frozenset[int]) -> None:
+        self.block, self.timing, self.loads, self.merged = block, timing, loads, merged
         self.now = 0.0
         self.count = 0.0
         self.slots = 0.0
@@ -173,6 +175,8 @@ class _Schedule:
         if inst.name in WARP_MMAS:  # the replay orders sums that accumulate into each other
             uses = [register.name for operand in inst.named("a", "b") for register in registers_of(operand)]
         pipe, slots, latency, issues = _cost(inst, self.timing)
+        if inst.index in self.merged:
+            slots, latency, issues = 0.0, 0.0, False
         self.count += issues
         self.slots += issues * max(1.0, slots / self.timing.slots[pipe] * min(self.timing.slots[pipe], WIDEST))
         self.pipes[pipe] = self.pipes.get(pipe, 0.0) + slots
@@ -232,7 +236,26 @@ def costs_of(program: Program, timing: Timing) -> Costs:
             for name in mentions(inst)[1]:
                 writers.setdefault(name, set()).add(inst.index)
     loads = {name: frozenset(numbers) for name, numbers in writers.items()}
-    costs = Costs()
+    costs, merged = Costs(), frozenset(merged_extrema(program))
     for block in program.blocks:
-        _Schedule(block, timing, loads).run(costs)
+        _Schedule(block, timing, loads, merged).run(costs)
     return costs
+
+
+def merged_extrema(program: Program) -> Iterator[int]:
+    """Yields the 32-bit integer maxima and minima that are one instruction with the next one, VIMNMX3 of three values.
+
+    ptxas 13.0 merges two of a block, of one opcode, if the second is the only use of the first one's result.
+    """
+    if not any(inst.opcode in _EXTREMA for inst in program.insts):
+        return
+    uses = Counter(name for inst in program.insts for name in mentions(inst)[0])
+    for block in program.blocks:
+        waiting: dict[str, Inst] = {}  # by result, extrema that may merge with its only use
+        for inst in block.insts:
+            read, (written, *_) = mentions(inst)[0], [*mentions(inst)[1], ""]
+            partner = next((name for name in read if name in waiting and waiting[name].opcode == inst.opcode), "")
+            if partner:
+                yield waiting.pop(partner).index
+            elif inst.opcode in _EXTREMA and uses[written] == 1:
+                waiting[written] = inst

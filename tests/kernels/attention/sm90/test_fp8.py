@@ -95,6 +95,13 @@ def test_the_result_does_not_depend_on_whether_the_log_sum_exp_is_wanted() -> No
     assert (untouched == SENTINEL).all()
 
 
+def test_pv_in_two_parts_has_the_same_bits() -> None:
+    problem = Problem(1, 2, 1, 70, 300, 128, dtype=E4M3, causal=True)
+    given, scales = random_inputs(problem)
+    whole, parts = (run_attention(problem, each, given, scales) for each in (WIDE, replace(WIDE, splits=True)))
+    assert all(np.array_equal(*pair) for pair in zip(whole, parts, strict=True))
+
+
 def test_rows_whose_max_grows_keep_their_earlier_sums() -> None:
     """The largest scores are in the block that is computed last, so sums in shared memory and in O are rescaled."""
     problem = Problem(1, 1, 1, 64, 320, 64, dtype=E4M3, scale=1.0)

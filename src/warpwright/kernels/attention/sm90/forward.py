@@ -273,12 +273,16 @@ class Consumer:
     def wait_and_issue_values(self, slot: Slot, accumulate: Any, steps: slice = slice(None)) -> None:
         """Wait for V in ``slot``, then issue O += P·V, those ``steps`` of K; O = P·V where not ``accumulate``."""
         slot.full.wait()
+        self.issue_values(slot, accumulate, steps)
+
+    def issue_values(self, slot: Slot, accumulate: Any, steps: slice) -> None:
+        """Issue the ``steps`` of PV whose V has come."""
         issue_rs(self.out, self.weights, slot.v, accumulate, steps=steps)
 
     def issue_later_values(self, slot: Slot) -> None:
         """Issue the second part of PV and pass the turn, if this configuration splits PV."""
         if self.config.splits:
-            issue_rs(self.out, self.weights, slot.v, True, steps=slice(self.early.stop, None))
+            self.issue_values(slot, True, slice(self.early.stop, None))
             self.arrive_turn()
 
     def wait_and_issue_last_values(self) -> None:

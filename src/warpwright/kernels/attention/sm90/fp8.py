@@ -208,9 +208,8 @@ class Fp8Consumer(Consumer):
         assert isinstance(config, Fp8Config)
         return Fp8Softmax(config.room, self.wants_lse)
 
-    def wait_and_issue_values(self, slot: Slot, accumulate: Any, steps: slice = slice(None)) -> None:
-        """Wait for V in ``slot``, then issue O += P·V, those ``steps`` of K; O = P·V where not ``accumulate``."""
-        slot.full.wait()
+    def issue_values(self, slot: Slot, accumulate: Any, steps: slice) -> None:
+        """Issue the ``steps`` of PV whose V, with keys along the rows, has come."""
         issue_rs(self.out, self.weights, slot.v, accumulate, "k", steps)
 
     def prepare_sums(self, number: Any) -> Any:

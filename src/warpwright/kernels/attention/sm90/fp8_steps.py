@@ -189,6 +189,7 @@ class Fp8Softmax(OnlineSoftmax):
     def block(self, scores: Sequence[Any], scale: Any, after_maxima: Callable[[], None] = nothing) -> BlockSoftmax:
         """Returns the weights of a key block, the factor of each row's earlier weights, and whether one is not 1."""
         block_max = [top * scale for top in row_maxima(scores)]
+        after_maxima()
         growth = [new > shift + self.room for new, shift in zip(block_max, self.shift, strict=True)]
         grown, factors = vote.any(growth[0] | growth[1]), [var(f32, 1.0) for _ in HALVES]
         with If(grown):
