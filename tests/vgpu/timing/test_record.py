@@ -14,7 +14,7 @@ from warpwright import ptx, targets
 from warpwright.targets import Timing
 from warpwright.vgpu import Device
 from warpwright.vgpu.jit.compile import emit
-from warpwright.vgpu.jit.costs import NEED, costs_of, elapsed
+from warpwright.vgpu.jit.costs import NEED, costs_of, elapsed, merged_extrema
 from warpwright.vgpu.machine.tape import Tape
 from warpwright.vgpu.program.decode import decode
 
@@ -236,6 +236,21 @@ def test_lane_code_without_timing_has_no_timing_code() -> None:
     assert plain == again
     assert not any(word in body for word in WORDS)
     assert "@row_wait" in timed[timed.index("define i32 @kernel") :]
+
+
+@pytest.mark.parametrize(
+    ("lines", "merged"),
+    [
+        ("max.s32 %r4, %r0, %r1; max.s32 %r5, %r4, %r2; max.s32 %r6, %r5, %r3; max.s32 %r7, %r6, %r0;", 2),
+        ("max.u32 %r4, %r0, %r1; max.u32 %r5, %r4, %r2; max.u32 %r6, %r5, %r3;", 1),
+        ("max.s32 %r4, %r0, %r1; min.s32 %r5, %r4, %r2;", 0),
+        ("max.s32 %r4, %r0, %r1; max.s32 %r5, %r4, %r2; add.s32 %r6, %r4, 1;", 0),
+        ("max.s32 %r4, %r0, %r1; bra NEXT; NEXT: max.s32 %r5, %r4, %r2;", 0),
+    ],
+)
+def test_two_integer_extrema_are_one_instruction(lines: str, merged: int) -> None:
+    """As ptxas 13.0 makes VIMNMX3 of them, in a block and where the first result has no other use."""
+    assert len(list(merged_extrema(decode(ptx.parse(text(lines, ())), "k")))) == merged
 
 
 def test_a_run_without_values_keeps_arrays_unchanged() -> None:
