@@ -85,6 +85,7 @@ _H200 = Timing(
     tma_add_bytes=25.6,
     tma_first=1050.0,
     tma_first_warm=0.0,
+    extremum_values=3,
     mma_flops=4096.0,
     mma_rates=_RATES,
     mma_least=18.0,
@@ -177,6 +178,7 @@ _H200 = Timing(
         "mma_flops": f"{_MICRO} wgmma.n*: n/2 cycles from n = 64 on",
         "mma_rates": "published: NVIDIA data sheet; 8-bit floats: ptxas converts them and emits a 16-bit MMA",
         "mma_least": f"{_MICRO} wgmma.n8.shared: 18; 20 for n = 16, 24 for n = 32",
+        "extremum_values": "published: ptxas 13.0 emits VIMNMX3 for sm_90a, sm_100a and sm_103a",
         "mma_issue": "assumed",
         "mma_latency": f"{_MICRO} wgmma.n*.group_of_1 less the wgmma: 58 to 69",
         "mma_queue": "assumed: deep enough to have no effect",
@@ -326,6 +328,7 @@ _RTX5090 = replace(
     tma_hbm=1001.0,
     l2_bytes=3100.0,
     hbm_share=0.9,
+    extremum_values=2,
     mma_flops=512.0,
     mma_rates={"tf32": 0.5, **dict.fromkeys(("e4m3", "e5m2", "e2m3", "e3m2", "e2m1"), 2.0), "s8": 4.0, "u8": 4.0}
     | {"mxf8": 4.0, "e2m1x2": 8.0},
@@ -346,6 +349,7 @@ _RTX5090 = replace(
         "tma_hbm": "assumed: longer than the H200's by the cycles of ld_l2",
         "l2_bytes": f"published: 8.7 TB/s ({_GB202})",
         "hbm_share": "assumed: as other chips",
+        "extremum_values": "published: ptxas 13.0 emits VIMNMX of two for sm_120a",
         "mma_flops": "published: NVIDIA RTX Blackwell white paper, float32 sums",
         "mma_rates": "published: NVIDIA RTX Blackwell white paper: 419 TFLOPS in FP8, 838 TOPS in INT8, 1676 TFLOPS in "
         "FP4; assumed: FP6 as FP8; published: MXFP8 twice FP8 (mmapeak on an RTX 5090: 737 and 370 TFLOPS; flashinfer "

@@ -70,6 +70,7 @@ class Timing:
     tma_add_bytes: float
     tma_first: float
     tma_first_warm: float
+    extremum_values: int
     mma_flops: float
     mma_rates: Mapping[str, float]
     mma_least: float
@@ -171,6 +172,7 @@ UNITS = {
     "tma_add_bytes": "the same for float32 reductions into L2",
     "tma_first": "extra cycles of the first box of a launch: tensor map, address translation, cold L2",
     "tma_first_warm": "the same of a launch that follows an equal one",
+    "extremum_values": "32-bit integers of which one instruction takes the maximum or minimum",
     "mma_flops": "dense 16-bit MMA flops a cycle and SM (fp8: twice, tf32: half)",
     "mma_rates": "rate of mma.sync by the type of A, as a multiple of the rate of 16-bit floats (others: 1); mxf8: "
     "8-bit floats with block scales; e2m1x2: of kind::mxf4 and mxf4nvf4",

@@ -245,12 +245,21 @@ def test_lane_code_without_timing_has_no_timing_code() -> None:
         ("max.u32 %r4, %r0, %r1; max.u32 %r5, %r4, %r2; max.u32 %r6, %r5, %r3;", 1),
         ("max.s32 %r4, %r0, %r1; min.s32 %r5, %r4, %r2;", 0),
         ("max.s32 %r4, %r0, %r1; max.s32 %r5, %r4, %r2; add.s32 %r6, %r4, 1;", 0),
+        ("max.s32 %r4, %r0, %r1; @%p0 max.s32 %r5, %r4, %r2;", 0),
         ("max.s32 %r4, %r0, %r1; bra NEXT; NEXT: max.s32 %r5, %r4, %r2;", 0),
     ],
 )
 def test_two_integer_extrema_are_one_instruction(lines: str, merged: int) -> None:
     """As ptxas 13.0 makes VIMNMX3 of them, in a block and where the first result has no other use."""
     assert len(list(merged_extrema(decode(ptx.parse(text(lines, ())), "k")))) == merged
+
+
+def test_a_chip_without_that_instruction_issues_every_extremum() -> None:
+    chain = "max.s32 %r4, %r0, %r1; max.s32 %r5, %r4, %r2; max.s32 %r6, %r5, %r3; max.s32 %r7, %r6, %r0;"
+    program = decode(ptx.parse(text(chain, ())), "k")
+    totals = (costs_of(program, targets.timing_of(name)).total.values() for name in ("b200", "rtx5090"))
+    slots = [sum(int(elapsed(total, 0)[1]) for total in each) for each in totals]
+    assert slots[1] - slots[0] == 2 * min(targets.timing_of("h200").slots["half"], 2.0)
 
 
 def test_a_run_without_values_keeps_arrays_unchanged() -> None:

@@ -236,7 +236,8 @@ def costs_of(program: Program, timing: Timing) -> Costs:
             for name in mentions(inst)[1]:
                 writers.setdefault(name, set()).add(inst.index)
     loads = {name: frozenset(numbers) for name, numbers in writers.items()}
-    costs, merged = Costs(), frozenset(merged_extrema(program))
+    costs = Costs()
+    merged = frozenset(merged_extrema(program)) if timing.extremum_values > 2 else frozenset[int]()
     for block in program.blocks:
         _Schedule(block, timing, loads, merged).run(costs)
     return costs
@@ -245,7 +246,8 @@ def costs_of(program: Program, timing: Timing) -> Costs:
 def merged_extrema(program: Program) -> Iterator[int]:
     """Yields the 32-bit integer maxima and minima that are one instruction with the next one, VIMNMX3 of three values.
 
-    ptxas 13.0 merges two of a block, of one opcode, if the second is the only use of the first one's result.
+    ptxas 13.0 merges two of a block, of one opcode and without guards, if the second is the only use of the first one's
+    result; not for sm_120a.
     """
     if not any(inst.opcode in _EXTREMA for inst in program.insts):
         return
@@ -253,9 +255,11 @@ def merged_extrema(program: Program) -> Iterator[int]:
     for block in program.blocks:
         waiting: dict[str, Inst] = {}  # by result, extrema that may merge with its only use
         for inst in block.insts:
-            read, (written, *_) = mentions(inst)[0], [*mentions(inst)[1], ""]
+            if inst.opcode not in _EXTREMA or inst.guard:
+                continue
+            read, (result,) = mentions(inst)
             partner = next((name for name in read if name in waiting and waiting[name].opcode == inst.opcode), "")
             if partner:
                 yield waiting.pop(partner).index
-            elif inst.opcode in _EXTREMA and uses[written] == 1:
-                waiting[written] = inst
+            elif uses[result] == 1:
+                waiting[result] = inst

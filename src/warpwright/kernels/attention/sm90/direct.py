@@ -172,7 +172,7 @@ class DirectConsumer(Consumer):
 
     @property
     def overlaps(self) -> bool:
-        """Whether the next tile's first QKᵀ runs during the epilogue: always, for O takes no slot of Q."""
+        """True: O takes no slot of Q, so the next tile's first QKᵀ always runs during the epilogue."""
         return True
 
     def release_queries(self, number: Any) -> None:

@@ -317,7 +317,7 @@ class Consumer:
         self.late.set(grown.to(u32))
 
     def release_queries(self, number: Any) -> None:
-        """Arrive on empty of Q if block ``number`` is the tile's last one and O does not leave through this slot."""
+        """Nothing here, where O leaves through the slot of Q and the role `save` arrives on empty."""
 
     def arrive_turn(self) -> None:
         """Arrive on the named barrier of the following warpgroup, which multiplies during the softmax of this one."""

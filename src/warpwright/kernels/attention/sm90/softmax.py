@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from warpwright.lang import Expr, If, Var, ex2, f32, fma, max, min, rcp, s32, select, shfl, var, vote
+from warpwright.types import Scalar
 
 __all__ = [
     "HALVES",
@@ -112,15 +113,17 @@ class BranchingSoftmax(OnlineSoftmax):
     those below 1. The mean error is 1 to 2 % larger than without a room (docs/log).
     """
 
+    exceeded: tuple[type[Scalar], Any] = f32, LOWEST  # type of a limit, and one that every score exceeds
+
     def __init__(self) -> None:
         super().__init__()
-        self.limit, self.room = [var(f32, LOWEST) for _ in HALVES], var(f32, FIRST_ROOM)
+        self.limit, self.room = [var(*self.exceeded) for _ in HALVES], var(f32, FIRST_ROOM)
 
     def reset(self) -> tuple[list[Any], list[Any]]:
         """Returns the shifts and the row sums, reduced over each quad, and resets the state for the next tile."""
         self.room.set(FIRST_ROOM)
         for limit in self.limit:
-            limit.set(LOWEST)
+            limit.set(self.exceeded[1])
         return super().reset()
 
     def block(self, scores: Sequence[Any], scale: Any, after_maxima: Callable[[], None] = nothing) -> BlockSoftmax:
@@ -130,20 +133,20 @@ class BranchingSoftmax(OnlineSoftmax):
         grown = vote.any((block_max[0] > self.limit[0]) | (block_max[1] > self.limit[1]))
         factors = [var(f32, 1.0) for _ in HALVES]
         with If(grown):
-            self.move(block_max, factors)
-            for limit, row_max in zip(self.limit, self.row_max, strict=True):
-                limit.set(row_max + self.room)
-            self.shrink()
+            self.move(block_max, scale, factors)
         return BlockSoftmax(self.weigh(scores, scale), list(factors), grown)
 
-    def move(self, block_max: Sequence[Any], factors: Sequence[Var]) -> None:
-        """Move the shifts of a warp's rows to the maxima of a block, and set the factors of earlier weights."""
+    def move(self, block_max: Sequence[Any], scale: Any, factors: Sequence[Var]) -> None:
+        """Move the shifts of a warp's rows to the maxima of a block; set limits and the factors of earlier weights."""
         for half in HALVES:
             factors[half].set(self.update(half, reduce_quad(max, block_max[half])))
-
-    def shrink(self) -> None:
-        """Shrink the room for the next time."""
+        for limit, row_max in zip(self.limit, self.row_max, strict=True):
+            limit.set(self.limit_of(row_max, scale))
         self.room.set(max(self.room * SHRINK, LEAST_ROOM))
+
+    def limit_of(self, row_max: Expr, scale: Any) -> Any:
+        """Returns the limit of a row with the scaled maximum ``row_max``."""
+        return row_max + self.room
 
 
 class IntegerSoftmax(BranchingSoftmax):
@@ -152,16 +155,7 @@ class IntegerSoftmax(BranchingSoftmax):
     A row without a positive score so far has the least integer as its limit, so that the branch is taken.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.limit = [var(s32, NEVER) for _ in HALVES]
-
-    def reset(self) -> tuple[list[Any], list[Any]]:
-        """Returns the shifts and the row sums, reduced over each quad, and resets the state for the next tile."""
-        self.room.set(FIRST_ROOM)
-        for limit in self.limit:
-            limit.set(NEVER)
-        return OnlineSoftmax.reset(self)
+    exceeded = s32, NEVER
 
     def block(self, scores: Sequence[Any], scale: Any, after_maxima: Callable[[], None] = nothing) -> BlockSoftmax:
         """Returns the weights of a key block, the factor of each row's earlier weights, and whether one is not 1."""
@@ -172,12 +166,13 @@ class IntegerSoftmax(BranchingSoftmax):
         factors = [var(f32, 1.0) for _ in HALVES]
         with If(grown):
             repair_negative(tops, bits)
-            self.move([top.bitcast(f32) * scale for top in tops], factors)
-            for limit, row_max in zip(self.limit, self.row_max, strict=True):
-                unscaled = (row_max + self.room) * rcp(scale)
-                limit.set(select(unscaled >= 0.0, unscaled.bitcast(s32), NEVER))
-            self.shrink()
+            self.move([top.bitcast(f32) * scale for top in tops], scale, factors)
         return BlockSoftmax(self.weigh(scores, scale), list(factors), grown)
+
+    def limit_of(self, row_max: Expr, scale: Any) -> Any:
+        """Returns the bits of the largest score of a row that moves no shift, `NEVER` for a negative one."""
+        unscaled = (row_max + self.room) * rcp(scale)
+        return select(unscaled >= 0.0, unscaled.bitcast(s32), NEVER)
 
 
 def bits_of(scores: Sequence[Any]) -> list[list[Any]]:
@@ -195,8 +190,8 @@ def integer_maxima(bits: Sequence[Sequence[Any]]) -> list[Var]:
 
 
 def repair_negative(tops: Sequence[Var], bits: Sequence[Sequence[Any]]) -> None:
-    """Replace the `integer_maxima` of rows without a positive score, in warps that have such a row: of negative numbers
-    the float maximum is the integer minimum."""
+    """Replace the `integer_maxima` of rows whose scores are all negative by the integer minimum, which is their float
+    maximum. A warp without such a row skips this."""
     with If(vote.any((tops[0] | tops[1]) < 0)):
         for top, row in zip(tops, bits, strict=True):
             top.set(select(top < 0, reduce(min, row), top))
