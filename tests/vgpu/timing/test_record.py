@@ -14,7 +14,7 @@ from warpwright import ptx, targets
 from warpwright.targets import Timing
 from warpwright.vgpu import Device
 from warpwright.vgpu.jit.compile import emit
-from warpwright.vgpu.jit.costs import NEED, costs_of, elapsed, merged_extrema
+from warpwright.vgpu.jit.costs import NEED, costs_of, elapsed, merged_extrema, merged_tests
 from warpwright.vgpu.machine.tape import Tape
 from warpwright.vgpu.program.decode import decode
 
@@ -260,6 +260,29 @@ def test_a_chip_without_that_instruction_issues_every_extremum() -> None:
     totals = (costs_of(program, targets.timing_of(name)).total.values() for name in ("b200", "rtx5090"))
     slots = [sum(int(elapsed(total, 0)[1]) for total in each) for each in totals]
     assert slots[1] - slots[0] == 2 * min(targets.timing_of("h200").slots["half"], 2.0)
+
+
+def bit_tests(count: int) -> str:
+    """Returns tests of the low bits of a word, each by registers of its own."""
+    return "".join(f"and.b32 %b{n}, %r0, {1 << n}; setp.ne.u32 %p0, %b{n}, 0; " for n in range(count))
+
+
+@pytest.mark.parametrize(
+    ("lines", "merged"),
+    [
+        ("and.b32 %r4, %r0, 16; setp.ne.u32 %p0, %r4, 0;", 1),
+        ("and.b32 %r4, %r0, 24; setp.ne.u32 %p0, %r4, 0;", 0),
+        ("and.b32 %r4, %r0, 16; setp.ne.u32 %p0, %r4, 1;", 0),
+        ("and.b32 %r4, %r0, 16; setp.ne.u32 %p0, %r4, 0; add.u32 %r5, %r4, 1;", 0),
+        ("and.b32 %r4, %r0, 16; bra NEXT; NEXT: setp.ne.u32 %p0, %r4, 0;", 0),
+        (".reg .b32 %b<32>; " + bit_tests(7), 7),
+        (".reg .b32 %b<32>; " + bit_tests(8), 14),
+        (".reg .b32 %b<32>; " + bit_tests(32), 56),
+    ],
+)
+def test_tests_of_bits_are_fewer_instructions(lines: str, merged: int) -> None:
+    """As ptxas 13.0 makes LOP3 with a predicate of one test, and R2P of many."""
+    assert len(list(merged_tests(decode(ptx.parse(text(lines, ())), "k")))) == merged
 
 
 def test_a_run_without_values_keeps_arrays_unchanged() -> None:

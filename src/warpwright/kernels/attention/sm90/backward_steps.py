@@ -12,7 +12,8 @@ from warpwright.kernels.attention.problem import PANEL
 from warpwright.kernels.attention.sm90.backward_extent import Extent
 from warpwright.kernels.attention.sm90.backward_plan import ROW, BackwardConfig
 from warpwright.kernels.attention.sm90.plan import STRIP, WARPGROUP
-from warpwright.kernels.attention.sm90.steps import K, issue_rs, issue_ss, panel
+from warpwright.kernels.attention.sm90.softmax import HALVES
+from warpwright.kernels.attention.sm90.steps import K, hide, issue_rs, issue_ss, panel
 from warpwright.kernels.tiles import PACKED, WARP_ROWS, WARPS, clear, part, store_rows_to_smem, window
 from warpwright.lang import (
     Expr,
@@ -121,14 +122,11 @@ class QueryMask:
     def apply(self, scores: Sequence[Var], row: Any, key: Any) -> None:
         """Set scores, a fragment, to -inf where queries from ``row`` on do not see the thread's keys ``key`` and
         ``key`` + 8."""
-        left = (row + warp.lane % 4 * 2).to(s32)
-        firsts, stops = zip(*(self._range(key + 8 * which, left) for which in (0, 1)), strict=True)
-        for v, register in enumerate(scores):
-            column, which = 8 * (v >> 2) + (v & 1), v >> 1 & 1
-            inside = firsts[which] <= column
-            if self.begin is not None:
-                inside &= stops[which] > column
-            register.set(select(inside, register, float("-inf")))
+        left, masked = (row + warp.lane % 4 * 2).to(s32), list(scores)
+        for which in HALVES:
+            hide(masked, which, *self._range(key + 8 * which, left))
+        for register, score in zip(scores, masked, strict=True):
+            register.set(score)
 
     def _range(self, key: Any, left: Any) -> tuple[Any, Any]:
         """Returns the first query that sees ``key`` and the one after the last, relative to ``left``."""

@@ -188,8 +188,8 @@ class Consumer:
         if config.in_turn:  # the last warpgroup opens the barrier of the first one
             with If(self.own == config.consumers - 1):
                 bar.arrive(TURN, 2 * WARPGROUP)
-        self.one, self.strip = elect_one(), warp.id - WARPS
-        self.leader = self.one & (warp.id % WARPS == 0)
+        self.strip = warp.id - WARPS
+        self.leader = elect_one() & (warp.id % WARPS == 0)
         self.dtype = rings.v.members["v"].dtype
         self.scores = wgmma.accumulator(f32, (STRIP, config.tile[1]))
         self.out = wgmma.accumulator(f32, (STRIP, config.columns))
@@ -259,7 +259,7 @@ class Consumer:
         item.full.wait()
         words = read_item(item)
         warp.sync()
-        with If(self.one):
+        with If(elect_one()):
             item.empty.arrive()
         return words
 
@@ -391,5 +391,5 @@ class Consumer:
         store_rows(self.out, tile, self.strip)
         fence.proxy_async()
         warp.sync()
-        with If(self.one):
+        with If(elect_one()):
             full.arrive()

@@ -52,6 +52,7 @@ from warpwright.lang import (
     bar,
     bf16,
     ctaid,
+    elect_one,
     f32,
     fence,
     griddepcontrol,
@@ -276,7 +277,7 @@ class Fp8Consumer(Consumer):
         store_rows(out, self.sums.o, self.strip)
         fence.proxy_async()
         warp.sync()
-        with If(self.one):
+        with If(elect_one()):
             to.full.arrive()
 
 

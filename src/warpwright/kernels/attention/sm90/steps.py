@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from warpwright.lang import (
     Ring,
     Var,
     b32,
+    cvt,
     f32,
     fence,
     ld,
@@ -48,6 +49,7 @@ __all__ = [
     "Mask",
     "Rings",
     "apply_mask",
+    "hide",
     "init_barriers",
     "issue_rs",
     "issue_ss",
@@ -66,6 +68,7 @@ __all__ = [
 K = 16  # of a wgmma of 16-bit operands
 LN2, LOG2E = 0.6931471805599453, 1.4426950408889634
 WORD_QUAD = 4  # words of an item that one ld or st moves
+WORD, EVERY = 32, 0xFFFFFFFF  # bits
 
 
 class Rings(NamedTuple):
@@ -261,15 +264,51 @@ def apply_mask(mask: Mask, scores: Sequence[Any], row: Any, block: Any, apart: i
 
     This thread's two rows are the queries ``row`` and ``row`` + ``apart``.
     """
-    left = (block + warp.lane % 4 * 2).to(s32)
-    stops = [mask.stop(row + apart * half).to(s32) - left for half in HALVES]
-    firsts = [mask.first(row + apart * half).to(s32) - left for half in HALVES] if mask.begin is not None else None
-    masked = []
-    for v, score in enumerate(scores):
-        column, half = 8 * (v >> 2) + (v & 1), v >> 1 & 1
-        inside = stops[half] > column
-        masked.append(select(inside & (firsts[half] <= column) if firsts else inside, score, float("-inf")))
+    left, masked = (block + warp.lane % 4 * 2).to(s32), list(scores)
+    for half in HALVES:
+        query = row + apart * half
+        first = None if mask.begin is None else mask.first(query).to(s32) - left
+        hide(masked, half, first, mask.stop(query).to(s32) - left)
     return masked
+
+
+def hide(scores: MutableSequence[Any], half: int, first: Any, stop: Any) -> None:
+    """Replace the scores of this thread's first or second row by -inf in the columns (s32) before ``first`` and from
+    ``stop`` on, where these are not None; they count from the thread's own first column.
+
+    Up to 32 columns are the bits of a word: R2P sets seven predicates from it, where a comparison sets one. R2P sets
+    all predicates, so those in use take a register, which wider tiles lack.
+    """
+    row = [v for v in range(len(scores)) if v >> 1 & 1 == half]
+    word = seen_columns(first, stop) if len(row) <= WORD else None
+    for bit, v in enumerate(row):
+        seen = is_between(first, 8 * (bit // 2) + bit % 2, stop) if word is None else word & (1 << bit) != 0
+        scores[v] = select(seen, scores[v], float("-inf"))
+
+
+def is_between(first: Any, column: int, stop: Any) -> Any:
+    """Returns whether ``first`` <= ``column`` < ``stop``, where these are not None."""
+    if first is None or stop is None:
+        return first <= column if stop is None else stop > column
+    return (stop > column) & (first <= column)
+
+
+def seen_columns(first: Any, stop: Any) -> Expr:
+    """Returns a word (u32) with a bit for each of this thread's columns of a row, whether it is one of ``first`` …
+    ``stop`` - 1."""
+    word: Any = None
+    if stop is not None:
+        word = (cvt(1, u32) << columns_before(stop)) - 1
+    if first is not None:
+        after = cvt(EVERY, u32) << columns_before(first)
+        word = after if word is None else word & after
+    return word
+
+
+def columns_before(column: Any) -> Any:
+    """Returns how many of this thread's columns of a row, two of each eight, are before ``column`` (s32), u32."""
+    distance = max(column, 0).to(u32)
+    return (distance >> 3) * 2 + min(distance & 7, 2)
 
 
 def pack_weights(registers: Sequence[Var], weights: Sequence[Any], dtype: type[Scalar]) -> None:
