@@ -17,7 +17,7 @@ from warpwright.lang.trace import Trace, current
 from warpwright.ptx import nodes
 from warpwright.types import f32, pred
 
-__all__ = ["times", "value_and_slope"]
+__all__ = ["is_zero", "plus", "times", "value_and_slope", "value_of"]
 
 LN2, LOG2E = 0.6931471805599453, 1.4426950408889634
 INTEGERS = ("s", "u", "b")  # first letters of types without a derivative
@@ -47,7 +47,7 @@ def value_and_slope(function: Callable[[Expr], Any], x: Expr) -> tuple[Any, Any]
             written.add(result.name)
         found = [slopes.get(each.name, 0.0) if isinstance(each, nodes.Reg) else 0.0 for each in sources]
         if isinstance(result, nodes.Reg) and any(not is_zero(each) for each in found) and not _is_integer(item.opcode):
-            values = [_value(trace, each) for each in sources]
+            values = [value_of(trace, each) for each in sources]
             slopes[result.name] = _rule(item.opcode)(Expr(f32, result.name, trace.scope, trace), values, found)
     return value, slopes.get(value.reg, 0.0) if isinstance(value, Expr) else 0.0
 
@@ -64,7 +64,8 @@ def _is_integer(opcode: str) -> bool:
     return name == "setp" or (name == "cvt" and target.startswith(INTEGERS))
 
 
-def _value(trace: Trace, operand: nodes.Operand) -> Any:
+def value_of(trace: Trace, operand: nodes.Operand) -> Any:
+    """Returns an operand as an `Expr` or a Python number."""
     if isinstance(operand, nodes.Imm):
         return operand.value
     if not isinstance(operand, nodes.Reg):

@@ -29,3 +29,19 @@ def test_values_and_conversions() -> None:
     columns = np.broadcast_to(np.arange(4), k.shape)
     assert (found == np.stack([k, apart, -apart, 2 - apart, -k, 2 * apart, columns], -1)).all()
     assert distances.trace().ptx.count("cvt.rn.f32.s32") == 2 + 4 + 4
+
+
+@kernel("sm_90a", threads=32)
+def ends(integers: Global[s32], floats: Global[f32], last: s32) -> None:
+    for column in range(4):
+        k = Index.clamped(tid.x.to(s32), column, last)
+        integers[tid.x * 4 + column] = k
+        floats[tid.x * 4 + column] = k.to(f32)
+
+
+def test_a_clamped_index_goes_on_as_f32() -> None:
+    integers, floats = np.full((32, 4), -1, np.int32), np.full((32, 4), np.nan, np.float32)
+    ww.launch(ends, 1, args=[integers, floats, 20], device="h200")
+    k = np.arange(32)[:, None] + np.arange(4)
+    assert (integers == np.minimum(k, 20)).all() and (floats == k).all()
+    assert ends.trace().ptx.count("cvt.rn.f32.s32") == 1

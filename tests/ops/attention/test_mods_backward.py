@@ -12,12 +12,13 @@ import pytest
 import warpwright as ww
 from tests.kernels.attention.attention_helpers import normal_qkv
 from tests.kernels.attention.backward_helpers import resident
-from tests.ops.attention.test_mods import CASES, SINKS
+from tests.ops.attention.test_mods import BIAS, CASES, SINKS
+from tests.ops.attention.test_mods import SLOPES as FACTORS
 from tests.samples import sampled
 from warpwright.errors import KernelError, UsageError
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.reference import FLOAT32_STEP, MMA_K, ulp
-from warpwright.lang import If, f32, tanh, var
+from warpwright.lang import If, f32, fma, sqrt, tanh, var
 from warpwright.ops.attention import mods
 from warpwright.ops.attention.backward import describe, gradients
 
@@ -30,10 +31,28 @@ EXTRA: dict[str, Any] = {
         lambda score, b, h, q, k: score * score * 0.25 + np.tanh(score) - np.abs(score),
         None,
     ),
+    # NaN for hidden keys, and for queries after the last one of `PROBLEM` if their indices go on.
+    "sum": (
+        {
+            "score_mod": lambda score, b, h, q, k: (
+                fma(score, FACTORS[h], BIAS[h, q, k])
+                - sqrt((q - k).to(f32)) * 0.5
+                + FACTORS[h] * sqrt((69 - q).to(f32))
+            ),
+            "mask_mod": lambda b, h, q, k: k <= q,
+        },
+        lambda score, b, h, q, k: (
+            (score + np.sqrt(69.0 - q)) * FACTORS.astype(np.float64)[h]
+            + BIAS.astype(np.float64)[h, q, k]
+            - 0.5 * np.sqrt(np.maximum(q - k, 0))
+        ),
+        lambda b, h, q, k: k <= q,
+    ),
 }
 SLOPES: dict[str, Any] = {  # derivatives of the score functions, 1 of the others
     "causal function": lambda score, b, h, q, k: (k <= q) + 0 * score,
     "all of them": lambda score, b, h, q, k: np.array([0.5, 0.25, 0.125, 0.0625])[h] + 0 * score,
+    "sum": lambda score, b, h, q, k: FACTORS.astype(np.float64)[h] + 0 * score,
     "curved": lambda score, b, h, q, k: score * 0.5 + 1 - np.tanh(score) ** 2 - np.sign(score),
 }
 APPROXIMATE = {"soft cap": 1.5, "all of them": 2.0, "curved": 1.0}  # factor of tanh.approx
@@ -141,8 +160,12 @@ def run(problem: Problem, name: str, case: Any, launch: Any = ww.launch) -> None
         ("all of them", 96),
         ("all of them", 256),
         ("curved", 192),
+        ("slopes", 128),
+        ("sum", 128),
+        ("sum", 96),
+        ("sum", 192),
     ],
-    keep=[("all of them", 64)],
+    keep=[("all of them", 64), ("sum", 64)],
 )
 def test_numbers(name: str, head_dim: int) -> None:
     run(replace(PROBLEM, head_dim=head_dim), name, {**CASES, **EXTRA}[name])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from warpwright.lang import Expr, f32
+from warpwright.lang import Expr, f32, min
 from warpwright.types import Scalar
 
 __all__ = ["EXACT", "Index"]
@@ -29,6 +29,12 @@ class Index(Expr):
         self.addends, self.constant = addends, constant
 
     @staticmethod
+    def clamped(register: Expr, constant: int, last: Expr) -> Index:
+        """Returns ``register`` + ``constant`` (s32), at most ``last`` as an integer, which then may index an array. As
+        f32 it is the sum, also beyond ``last``: it takes no conversion of its own."""
+        return Index(min(register + constant, last), ((register, True),), constant)
+
+    @staticmethod
     def of(register: Expr, constant: int = 0) -> Index:
         """Returns ``register`` + ``constant`` (s32)."""
         return Index(register + constant, ((register, True),), constant)
@@ -39,6 +45,11 @@ class Index(Expr):
             return super().to(type)
         total = self._registers()
         return total + float(self.constant) if self.constant else total
+
+    @property
+    def names(self) -> set[str]:
+        """The names of its registers."""
+        return {self.reg, *(each.reg for each, _ in self.addends)}
 
     def _registers(self) -> Expr:
         """Returns the sum of the converted registers, f32."""

@@ -9,15 +9,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import CellType, CodeType, FrameType, FunctionType
 from typing import Any
 
-from warpwright.lang import Expr, Global, Pointer, f32, s32, s64, tanh
+from warpwright.lang import Expr, Global, Kernel, Pointer, f32, kernel, s32, s64, tanh
+from warpwright.lang.affine import Affine, affine
 from warpwright.lang.context import misuse
 from warpwright.lang.derivative import value_and_slope
 from warpwright.types import Scalar
 
-__all__ = ["NO_MODS", "Array", "At", "Constant", "Elements", "Function", "Mods", "Place"]
+__all__ = ["NO_MODS", "Array", "At", "Constant", "Elements", "Function", "Mods", "Place", "is_affine"]
 
 WIDE = 1 << 31  # elements of an array whose index needs 64 bits
 
@@ -167,10 +169,28 @@ class Place:
         """Returns the changed score and its derivative by ``score``, a float where that is the same everywhere."""
         return value_and_slope(lambda each: self.score(each, q, k), score)
 
+    def affine(self, q: Expr, k: Expr, varying: set[str]) -> Affine | None:
+        """Returns the changed score as a sum with the score, as `lang.affine.affine` with ``varying``."""
+        return affine(lambda each: self.score(each, q, k), varying)
+
     def sees(self, q: Expr, k: Expr) -> Any:
         """Returns whether the mask function lets query ``q`` see key ``k`` (s32): a pred, or a bool."""
         assert self.mask_mod is not None
         return _checked("mask_mod", self.mask_mod, self.mask_mod(self.batch, self.head, q, k), "pred")
+
+
+@kernel("sm_90a", threads=32)
+def _probe(out: Global[f32], batch: s32, head: s32, q: s32, k: s32, *arrays: Any, mods: Mods = NO_MODS) -> None:
+    """Stores a number if the changed score is no sum with the score."""
+    if Place(mods, arrays, batch, head).affine(q, k, {q.reg, k.reg}) is None:
+        out[0] = 0.0
+
+
+@lru_cache(maxsize=256)
+def is_affine(mods: Mods) -> bool:
+    """Returns whether each changed score is factor · score + addends, with the same factor for all q and k."""
+    probe: Kernel = _probe.with_params(**mods.params)
+    return mods.changes_scores and "st.global" not in probe.configure(mods=mods).ptx()
 
 
 def _checked(name: str, function: Callable[..., Any], value: Any, expected: str) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from warpwright.kernels.attention.index import Index
-from warpwright.kernels.attention.mods import Mods, Place
+from warpwright.kernels.attention.mods import Mods, Place, is_affine
 from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
 from warpwright.kernels.attention.sm90.backward_steps import BackwardConsumer, BackwardScores, Memory, QueryMask
 from warpwright.kernels.attention.sm90.block_lists import CUT, HEAD_WORDS, BlockLists
@@ -71,30 +71,64 @@ class ListedTiles:
 class ModifiedScores(BackwardScores):
     """Scores of a consumer warpgroup to which `Mods` are applied; a subclass sets ``mods`` and the captured ``arrays``.
 
-    `change_scores` changes the scores a few at a time, because there are no registers for the derivatives of all.
+    A changed score that is a sum (`is_affine`) becomes the exponent of its weight by one fma for each product, before
+    dP is waited for; all of them have the derivative ``factor``. `change_scores` changes other scores a few at a time,
+    because there are no registers for the derivatives of all.
     """
 
     batch: Any
     mods: Mods
     arrays: Sequence[Any]
+    factor: Any = 1.0
     changed: Iterator[tuple[Any, Any]] = iter(())
 
     def compute_weights(self, stage: Any) -> None:
-        """Set hidden scores to -inf; replace the scores by the weights if no function changes them."""
+        """Set hidden scores to -inf; replace the scores by the weights unless `change_scores` does."""
         _, head, decided, _ = ld(self.inputs.items.at(stage, 0), vec=4)
         key = self.key + self.number * WARP_ROWS + warp.lane // 4
         place = Place(self.mods, self.arrays, self.batch.to(s32), head.to(s32))
-        self.apply_mask()
-        if self.mods.mask is not None:
-            with If(decided != 0):
-                for register, (q, k) in zip(self.scores.regs, self.indices(self.row, key), strict=True):
-                    register.set(select(place.sees(q, k), register, float("-inf")))
+        if is_affine(self.mods):
+            self.compute_exponents(place, stage, key)
+        self.hide(place, key, decided)
+        if is_affine(self.mods):
+            self.hide_beyond()
+            for register in self.scores.regs:
+                register.set(ex2(register))
+            return
         shifts = self.of_queries(0, stage)
         if self.mods.changes_scores:
             self.changed = self.change_scores(place, shifts, self.indices(self.row, key))
             return
         for register, shift in zip(self.scores.regs, shifts, strict=True):
             register.set(ex2(fma(register, self.scale, shift)))
+
+    def compute_exponents(self, place: Place, stage: Any, key: Any) -> None:
+        """Replace the scores, which become sums, by the exponents of their weights in base 2. What the mask hides may
+        have any exponent."""
+        shifts, varying = self.of_queries(0, stage), set[str]()
+        for register, exponent, (q, k) in zip(self.scores.regs, shifts, self.indices_of_sums(key), strict=True):
+            varying |= q.names | k.names
+            changed = place.affine(q, k, varying)
+            assert changed is not None
+            self.factor = changed.factor
+            for first, second in changed.products:
+                exponent = fma(times(first, LOG2E), second, exponent)
+            register.set(fma(register, times(self.factor, self.scale), exponent))
+
+    def hide(self, place: Place, key: Any, decided: Any) -> None:
+        """Set the scores of keys to -inf that a query does not see."""
+        self.apply_mask()
+        if self.mods.mask is not None:
+            with If(decided != 0):
+                for register, (q, k) in zip(self.scores.regs, self.indices(self.row, key), strict=True):
+                    register.set(select(place.sees(q, k), register, float("-inf")))
+
+    def hide_beyond(self) -> None:
+        """Set the exponents of queries beyond the last one to -inf."""
+        with If(self.row + self.queries > self.mask.q_len):
+            stop = (self.mask.q_len - self.row).to(s32) - (warp.lane % 4 * 2).to(s32)
+            for v, register in enumerate(self.scores.regs):
+                register.set(select(stop > column_of(v), register, float("-inf")))
 
     def change_scores(
         self, place: Place, shifts: Iterator[Any], indices: Iterable[tuple[Any, Any]]
@@ -114,14 +148,28 @@ class ModifiedScores(BackwardScores):
             if not self.mods.indexed:
                 yield None, None
                 continue
-            query = row + warp.lane % 4 * 2 + (8 * (v >> 2) + (v & 1))
+            query = row + warp.lane % 4 * 2 + column_of(v)
             of_key = min(key + 8 * (v >> 1 & 1), self.mask.kv_len - 1)
             yield Index.of(min(query, self.mask.q_len - 1).to(s32)), Index.of(of_key.to(s32))
 
+    def indices_of_sums(self, key: Any) -> Iterator[tuple[Index, Index]]:
+        """Yields what `indices` does, but as f32 the indices beyond the last ones go on: f32 takes no conversion of
+        each index then."""
+        left, key = (self.row + warp.lane % 4 * 2).to(s32), key.to(s32)
+        ends = [(length - 1).to(s32) for length in (self.mask.q_len, self.mask.kv_len)]
+        for v in range(len(self.scores.regs)):
+            yield Index.clamped(left, column_of(v), ends[0]), Index.clamped(key, 8 * (v >> 1 & 1), ends[1])
+
+
+def column_of(v: int) -> int:
+    """Returns the column of element ``v`` of a fragment of scores, less that of the thread's first one."""
+    return 8 * (v >> 2) + (v & 1)
+
 
 def scale_of_scores(mods: Mods, scale: Expr) -> Expr:
-    """Returns the factor of scores that `ModifiedScores` takes: exponentials of unchanged scores are in base 2."""
-    return scale if mods.changes_scores else scale * LOG2E
+    """Returns the factor of scores that `ModifiedScores` takes: in base 2 for exponents of unchanged scores and of
+    sums."""
+    return scale if mods.changes_scores and not is_affine(mods) else scale * LOG2E
 
 
 class ModifiedBackwardConsumer(ModifiedScores, BackwardConsumer):
@@ -153,4 +201,5 @@ class ModifiedBackwardConsumer(ModifiedScores, BackwardConsumer):
     def score_gradients(self, some: slice, mean_of_column: Sequence[Any]) -> list[Any]:
         """Returns dSᵀ of ``some`` elements, times the derivatives of the changed scores."""
         found = super().score_gradients(some, mean_of_column)
-        return [times(each, slope) for each, slope in zip(found, self.slopes, strict=True)] if self.slopes else found
+        slopes = self.slopes or [self.factor] * len(found)
+        return [times(each, slope) for each, slope in zip(found, slopes, strict=True)]

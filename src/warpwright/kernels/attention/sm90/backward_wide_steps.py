@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from warpwright.kernels.attention.mods import Mods
+from warpwright.kernels.attention.mods import Mods, is_affine
 from warpwright.kernels.attention.problem import PANEL
 from warpwright.kernels.attention.sm90.backward_mods import ModifiedScores, scale_of_scores
 from warpwright.kernels.attention.sm90.backward_plan import ROW, BackwardConfig
@@ -230,10 +230,9 @@ class ModifiedValueGradients(ModifiedScores, ValueGradients):
 
     def weights_and_slopes(self) -> Iterator[tuple[Any, Any]]:
         """Yields the weight of each score, and the weight times the derivative of the changed score."""
-        if not self.mods.changes_scores:
-            yield from super().weights_and_slopes()
-            return
-        for weight, slope in self.changed:
+        same = ((register, self.factor) for register in self.scores.regs)
+        deferred = self.mods.changes_scores and not is_affine(self.mods)
+        for weight, slope in self.changed if deferred else same:
             yield weight, times(weight, slope)
 
 
