@@ -371,8 +371,18 @@ class Consumer:
         scores: list[Any] = self.scores.regs
         if masked:
             block = (self.tile.first + self.tile.count - 1 - number) * self.mask.keys
-            scores = apply_mask(self.mask, scores, self.row, block, self.apart)
+            scores = self.hide_keys(scores, block)
         return self.softmax.block(scores, self.scale, after_maxima)
+
+    def hide_keys(self, scores: list[Any], block: Any) -> list[Any]:
+        """Returns the scores of the block that begins at key ``block``, -inf where a query does not see the key; in the
+        same registers without bounds, where only a block that reaches past the last key takes the branch."""
+        if self.mask.begin is not None or self.mask.end is not None:
+            return apply_mask(self.mask, scores, self.row, block, self.apart)
+        with If(block + self.mask.keys > self.mask.kv_len):
+            for register, score in zip(scores, apply_mask(self.mask, scores, self.row, block), strict=True):
+                register.set(score)
+        return scores
 
     def finish_softmax(self, lse: Expr, q_len: Any) -> list[Any]:
         """Write the log-sum-exp; returns the factors 1 / row sum of O, 0 for a row without weights."""

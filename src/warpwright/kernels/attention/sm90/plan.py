@@ -24,6 +24,7 @@ __all__ = [
 WARPGROUP = 128
 STRIP = 64
 CONTROL_BYTES = 1024
+TOGETHER = 1024  # queries of a head that concurrent tiles have
 L2_BYTES = 32 * 2**20  # of keys and values that concurrent tiles should share, of the H200's 50 MB
 
 
@@ -97,9 +98,7 @@ SHORT, MEDIUM, MANY, LONG = 512, 1536, 6144, 12288
 def choose(problem: Problem) -> str:
     """Returns the name of the fastest configuration on an H200; docs/performance.md has the measurements."""
     width = next(size for size in (64, 96, 128, 192, 256) if size >= problem.head_dim)
-    keys, bounded = problem.kv_len, problem.right is not None
-    near = keys if problem.left is None else problem.left + (problem.right or 0) + 2 * STRIP
-    seen = min(keys, near)  # by 128 queries
+    keys, bounded, seen = problem.kv_len, problem.right is not None, seen_keys(problem, 2 * STRIP)
     wide = problem.q_len > 2 * STRIP and (seen > LONG if width == 128 and bounded else keys > MEDIUM)
     if width == 64 and problem.q_len > 2 * STRIP:
         wide = not bounded or keys > MEDIUM
@@ -111,6 +110,12 @@ def choose(problem: Problem) -> str:
         256: "256: 128x64" if seen <= (MANY if bounded else SHORT) else "256: 128x80",
     }
     return names[width]
+
+
+def seen_keys(problem: Problem, queries: int) -> int:
+    """Returns how many keys a number of neighbouring queries see at most."""
+    near = problem.kv_len if problem.left is None else problem.left + (problem.right or 0) + queries
+    return min(problem.kv_len, near)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +191,9 @@ def launch_of_packed(
 
 
 def _section(problem: Problem) -> int:
-    """Returns how many heads are scheduled side by side, longest tiles first: as many as fit into L2 by K and V."""
-    nbytes = problem.kv_len * (problem.head_dim + problem.columns) * problem.dtype.itemsize
+    """Returns how many heads are scheduled side by side, longest tiles first: as many as fit into L2 by the K and V that
+    concurrent tiles see."""
+    nbytes = seen_keys(problem, TOGETHER) * (problem.head_dim + problem.columns) * problem.dtype.itemsize
     fit = max(1, L2_BYTES // nbytes) * problem.group
     heads = problem.batch * problem.heads
     return next(count for count in range(min(fit, heads), 0, -1) if heads % count == 0)
