@@ -22,6 +22,7 @@ from warpwright.kernels.attention import Problem, reference
 from warpwright.kernels.attention.sm90.fp8_plan import CONFIGS
 
 MASKS: list[dict[str, Any]] = [{}, {"causal": True}, {"window": (200, 30)}, {"window": (100, None), "causal": True}]
+KEPT = 2.0**-13  # relative, of a sum of 32 products, of which a tensor core keeps 14 bits
 LENGTHS = [(1, 1000, 0), (333, 700, 16), (700, 333, 0), (1500, 3000, 0)]  # queries, keys, columns fewer than a tile
 
 
@@ -40,7 +41,9 @@ def test_configurations(name: str, mask: dict[str, Any], dtype: np.dtype) -> Non
         assert relative_error(o, exact) <= BAR * bar + 2.0**-9
         empty = np.isneginf(exact_lse)
         assert np.array_equal(np.isneginf(lse), empty)
-        np.testing.assert_allclose(lse[~empty], exact_lse[~empty], atol=2e-3)
+        q, k = (each.astype(np.float64) for each in wide[:2])
+        largest = np.abs(q @ np.repeat(k, problem.group, 1).swapaxes(2, 3)).max() * problem.factor
+        np.testing.assert_allclose(lse[~empty], exact_lse[~empty], atol=KEPT * config.head_dim / 32 * largest)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

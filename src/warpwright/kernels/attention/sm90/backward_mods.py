@@ -9,7 +9,13 @@ from typing import Any
 from warpwright.kernels.attention.index import Index
 from warpwright.kernels.attention.mods import Mods, Place, is_affine
 from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
-from warpwright.kernels.attention.sm90.backward_steps import BackwardConsumer, BackwardScores, Memory, QueryMask
+from warpwright.kernels.attention.sm90.backward_steps import (
+    BackwardConsumer,
+    BackwardScores,
+    Memory,
+    QueryMask,
+    hide_columns,
+)
 from warpwright.kernels.attention.sm90.block_lists import CUT, HEAD_WORDS, BlockLists
 from warpwright.kernels.attention.sm90.steps import LOG2E
 from warpwright.kernels.tiles import WARP_ROWS
@@ -127,8 +133,7 @@ class ModifiedScores(BackwardScores):
         """Set the exponents of queries beyond the last one to -inf."""
         with If(self.row + self.queries > self.mask.q_len):
             stop = (self.mask.q_len - self.row).to(s32) - (warp.lane % 4 * 2).to(s32)
-            for v, register in enumerate(self.scores.regs):
-                register.set(select(stop > column_of(v), register, float("-inf")))
+            hide_columns(self.scores.regs, [(None, stop)] * 2)
 
     def change_scores(
         self, place: Place, shifts: Iterator[Any], indices: Iterable[tuple[Any, Any]]

@@ -122,17 +122,24 @@ class QueryMask:
     def apply(self, scores: Sequence[Var], row: Any, key: Any) -> None:
         """Set scores, a fragment, to -inf where queries from ``row`` on do not see the thread's keys ``key`` and
         ``key`` + 8."""
-        left, masked = (row + warp.lane % 4 * 2).to(s32), list(scores)
-        for which in HALVES:
-            hide(masked, which, *self._range(key + 8 * which, left))
-        for register, score in zip(scores, masked, strict=True):
-            register.set(score)
+        left = (row + warp.lane % 4 * 2).to(s32)
+        hide_columns(scores, [self._range(key + 8 * half, left) for half in HALVES])
 
     def _range(self, key: Any, left: Any) -> tuple[Any, Any]:
         """Returns the first query that sees ``key`` and the one after the last, relative to ``left``."""
         first = key.to(s32) - self.end + 1 - left if self.end is not None else -left
         stop = key.to(s32) - self.begin + 1 - left if self.begin is not None else None
         return select(key < self.kv_len, first, NEVER), stop
+
+
+def hide_columns(scores: Sequence[Var], ranges: Sequence[tuple[Any, Any]]) -> None:
+    """Set a fragment of scores to -inf in the columns before the first and from the stop of its row's range on, as
+    `hide` with each of this thread's two rows."""
+    masked = list(scores)
+    for half, (first, stop) in enumerate(ranges):
+        hide(masked, half, first, stop)
+    for register, score in zip(scores, masked, strict=True):
+        register.set(score)
 
 
 def clamp(query: Any, q_len: Any) -> Any:

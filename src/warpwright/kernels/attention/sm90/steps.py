@@ -293,7 +293,7 @@ def is_between(first: Any, column: int, stop: Any) -> Any:
     return (stop > column) & (first <= column)
 
 
-def seen_columns(first: Any, stop: Any) -> Expr:
+def seen_columns(first: Any, stop: Any) -> Any:
     """Returns a word (u32) with a bit for each of this thread's columns of a row, whether it is one of ``first`` …
     ``stop`` - 1."""
     word: Any = None
