@@ -380,7 +380,8 @@ class Consumer:
         if self.mask.begin is not None or self.mask.end is not None:
             return apply_mask(self.mask, scores, self.row, block, self.apart)
         with If(block + self.mask.keys > self.mask.kv_len):
-            for register, score in zip(scores, apply_mask(self.mask, scores, self.row, block), strict=True):
+            masked = apply_mask(self.mask, scores, self.row, block, self.apart)
+            for register, score in zip(scores, masked, strict=True):
                 register.set(score)
         return scores
 
