@@ -275,9 +275,13 @@ def test_plans() -> None:
     assert plan(problem, sms=4).grid == (4, 1, 1)
 
 
-def test_heads_of_a_section_fit_into_l2() -> None:
-    section = [plan(Problem(1, 12, 12, 64, keys, 128, causal=True), sms=132).scalars[8] for keys in (100, 9000, 10**6)]
-    assert section == [12, 6, 1]
+@pytest.mark.parametrize(
+    ("keys", "window", "heads"),
+    [(100, None, 12), (9000, None, 6), (10**6, None, 1), (10**6, (1023, None), 12), (10**6, (7000, None), 6)],
+)
+def test_heads_of_a_section_fit_into_l2(keys: int, window: tuple[int, None] | None, heads: int) -> None:
+    problem = Problem(1, 12, 12, 64, keys, 128, causal=True, window=window)
+    assert plan(problem, sms=132).scalars[8] == heads
 
 
 @pytest.mark.parametrize(
