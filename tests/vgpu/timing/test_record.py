@@ -14,7 +14,7 @@ from warpwright import ptx, targets
 from warpwright.targets import Timing
 from warpwright.vgpu import Device
 from warpwright.vgpu.jit.compile import emit
-from warpwright.vgpu.jit.costs import NEED, costs_of, elapsed, merged_extrema, merged_tests
+from warpwright.vgpu.jit.costs import NEED, before_waits, costs_of, elapsed, merged_extrema, merged_tests
 from warpwright.vgpu.machine.tape import Tape
 from warpwright.vgpu.program.decode import decode
 
@@ -283,6 +283,26 @@ def bit_tests(count: int) -> str:
 def test_tests_of_bits_are_fewer_instructions(lines: str, merged: int) -> None:
     """As ptxas 13.0 makes LOP3 with a predicate of one test, and R2P of many."""
     assert len(list(merged_tests(decode(ptx.parse(text(lines, ())), "k")))) == merged
+
+
+WAITING = ".shared .b64 bar; WAIT: mbarrier.try_wait.parity.shared.b64 %p0, [bar], 0; @!%p0 bra WAIT; "
+
+
+@pytest.mark.parametrize(
+    ("lines", "before"),
+    [
+        ("shl.b32 %r4, %r0, 3; add.u32 %r5, %r4, %r1; mad.lo.u32 %r6, %r5, 8, %r2;", 3),
+        ("ld.shared.u32 %r4, [bar]; add.u32 %r5, %r4, 1; add.u32 %r6, %r0, 1; add.u32 %r7, %r5, %r6;", 1),
+        ("@%p0 add.u32 %r4, %r0, 1; add.u32 %r5, %r4, 1;", 0),
+        ("add.u32 %r4, %r4, 1; add.u32 %r5, %r4, 1;", 0),
+        ("add.f32 %f0, %f1, %f2; cvt.rn.f32.u32 %f3, %r0;", 0),
+        ("add.u32 %r4, %r0, 1; bra NEXT; NEXT: add.u32 %r5, %r0, 1;", 0),
+    ],
+)
+def test_addresses_after_a_wait_are_computed_before_it(lines: str, before: int) -> None:
+    """As ptxas 13.0 does with integers that depend on nothing later than the wait."""
+    program = decode(ptx.parse(text(WAITING + lines, ())), "k")
+    assert len(list(before_waits(program))) == before
 
 
 def test_a_run_without_values_keeps_arrays_unchanged() -> None:

@@ -31,6 +31,8 @@ _HALF = (  # their pipe accepts one every other cycle
 )  # fmt: skip
 _MUFU = ("ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh")
 _EXTREMA = ("max.s32", "min.s32", "max.u32", "min.u32")
+_WAIT = "mbarrier.try_wait"
+_ADDRESSING = re.compile(r"(mov|add|sub|mad|mul|bfe|bfi|shl|shr|and|or|xor)(\.\w+)?\.[usb](32|64)")
 TESTED = 8  # bits of a word that a block tests, from which on R2P makes predicates of them
 _IN_ORDER = ("fence", "membar", "clusterlaunchcontrol.query_cancel")
 _FREE = ("mov", "cvta", "ld.param", "bra", "exit", "ret", "isspacep", "createpolicy", "pmevent")
@@ -142,8 +144,8 @@ class _Schedule:
     """The issue schedule of one block: every instruction issues when its operands, its pipe and the scheduler are
     ready."""
 
-    def __init__(self, block: Block, timing: Timing, loads: dict[str, frozenset[int]], merged: frozenset[int]) -> None:
-        self.block, self.timing, self.loads, self.merged = block, timing, loads, merged
+    def __init__(self, block: Block, timing: Timing, loads: dict[str, frozenset[int]], free: frozenset[int]) -> None:
+        self.block, self.timing, self.loads, self.free = block, timing, loads, free
         self.now = 0.0
         self.count = 0.0
         self.slots = 0.0
@@ -176,7 +178,7 @@ class _Schedule:
         if inst.name in WARP_MMAS:  # the replay orders sums that accumulate into each other
             uses = [register.name for operand in inst.named("a", "b") for register in registers_of(operand)]
         pipe, slots, latency, issues = _cost(inst, self.timing)
-        if inst.index in self.merged:
+        if inst.index in self.free:
             slots, latency, issues = 0.0, 0.0, False
         self.count += issues
         self.slots += issues * max(1.0, slots / self.timing.slots[pipe] * min(self.timing.slots[pipe], WIDEST))
@@ -239,9 +241,9 @@ def costs_of(program: Program, timing: Timing) -> Costs:
     loads = {name: frozenset(numbers) for name, numbers in writers.items()}
     costs = Costs()
     extrema = merged_extrema(program) if timing.extremum_values > 2 else ()
-    merged = frozenset((*extrema, *merged_tests(program)))
+    free = frozenset((*extrema, *merged_tests(program), *before_waits(program)))
     for block in program.blocks:
-        _Schedule(block, timing, loads, merged).run(costs)
+        _Schedule(block, timing, loads, free).run(costs)
     return costs
 
 
@@ -294,6 +296,27 @@ def _takes_bit(inst: Inst) -> bool:
     """Whether an instruction is an ``and`` of a register with one bit."""
     bit = getattr(inst.operand("b"), "value", 0) if inst.opcode == "and.b32" and not inst.guard else 0
     return isinstance(bit, int) and bit.bit_count() == 1
+
+
+def before_waits(program: Program) -> Iterator[int]:
+    """Yields the integer arithmetic that costs nothing because ptxas puts it before the wait loop that it follows.
+
+    Such are descriptors and addresses, of registers that are older than the wait and keep their values: in the SASS of
+    ptxas 13.0 they stand between ``try_wait`` and its branch, so that they are ready when the wait ends. The code after
+    a wait loop ends at the next branch or label.
+    """
+    waits = {block.name for block in program.blocks if any(inst.name.startswith(_WAIT) for inst in block.insts)}
+    after, late = "", set[str]()
+    for block in program.blocks:
+        if block.insts and block.insts[-1].name == "bra":
+            after, late = block.name if block.name in waits else "", set()
+        elif block.name == after:
+            for inst in block.insts:
+                uses, defs = mentions(inst)
+                if inst.guard or not _ADDRESSING.fullmatch(inst.opcode) or late.union(defs).intersection(uses):
+                    late.update(defs)
+                else:
+                    yield inst.index
 
 
 def count_uses(program: Program) -> Counter[str]:
