@@ -285,23 +285,27 @@ def test_tests_of_bits_are_fewer_instructions(lines: str, merged: int) -> None:
     assert len(list(merged_tests(decode(ptx.parse(text(lines, ())), "k")))) == merged
 
 
-WAITING = ".shared .b64 bar; WAIT: mbarrier.try_wait.parity.shared.b64 %p0, [bar], 0; @!%p0 bra WAIT; "
+WAITING = ".reg .b64 %m<2>; WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p0, [%r1], 0; @!%p0 bra WAIT; "
+MULTIPLY = (
+    "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, %m0, %m1, 1, 1, 1, 0, 0; "
+    "bra NEXT; NEXT: add.u32 %r7, %r0, 1;"
+)
 
 
 @pytest.mark.parametrize(
     ("lines", "before"),
     [
-        ("shl.b32 %r4, %r0, 3; add.u32 %r5, %r4, %r1; mad.lo.u32 %r6, %r5, 8, %r2;", 3),
-        ("ld.shared.u32 %r4, [bar]; add.u32 %r5, %r4, 1; add.u32 %r6, %r0, 1; add.u32 %r7, %r5, %r6;", 1),
-        ("@%p0 add.u32 %r4, %r0, 1; add.u32 %r5, %r4, 1;", 0),
-        ("add.u32 %r4, %r4, 1; add.u32 %r5, %r4, 1;", 0),
-        ("add.f32 %f0, %f1, %f2; cvt.rn.f32.u32 %f3, %r0;", 0),
-        ("add.u32 %r4, %r0, 1; bra NEXT; NEXT: add.u32 %r5, %r0, 1;", 0),
+        ("shl.b32 %r4, %r0, 3; add.u32 %r5, %r4, %r1; mov.b64 %m0, {%r5, %r1}; " + MULTIPLY, 3),
+        ("ld.shared.u32 %r4, [%r1]; add.u32 %r5, %r4, 1; add.u32 %r6, %r0, 1; add.u32 %r7, %r5, %r6; " + MULTIPLY, 1),
+        ("@%p0 add.u32 %r4, %r0, 1; add.u32 %r5, %r4, 1; " + MULTIPLY, 0),
+        ("add.u32 %r4, %r4, 1; add.u32 %r5, %r4, 1; " + MULTIPLY, 0),
+        ("add.f32 %f0, %f1, %f2; cvt.rn.f32.u32 %f3, %r0; " + MULTIPLY, 0),
+        ("add.u32 %r4, %r0, 1;", 0),
     ],
 )
-def test_addresses_after_a_wait_are_computed_before_it(lines: str, before: int) -> None:
-    """As ptxas 13.0 does with integers that depend on nothing later than the wait."""
-    program = decode(ptx.parse(text(WAITING + lines, ())), "k")
+def test_descriptors_after_a_wait_are_computed_before_it(lines: str, before: int) -> None:
+    """As ptxas 13.0 does with integers that depend on nothing later than the wait, where wgmma follows."""
+    program = decode(ptx.parse(text(WAITING + lines, ()).replace("sm_100a", "sm_90a")), "k")
     assert len(list(before_waits(program))) == before
 
 

@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import groupby
 from math import ceil
 from typing import Any
 
@@ -301,22 +302,27 @@ def _takes_bit(inst: Inst) -> bool:
 def before_waits(program: Program) -> Iterator[int]:
     """Yields the integer arithmetic that costs nothing because ptxas puts it before the wait loop that it follows.
 
-    Such are descriptors and addresses, of registers that are older than the wait and keep their values: in the SASS of
-    ptxas 13.0 they stand between ``try_wait`` and its branch, so that they are ready when the wait ends. The code after
-    a wait loop ends at the next branch or label.
+    Where wgmma follows, descriptors of registers that are older than the wait stand between ``try_wait`` and its branch
+    in the SASS of ptxas 13.0, on the uniform datapath, so that they are ready when the wait ends.
     """
+    for insts in _after_waits(program):
+        late = set[str]()
+        for inst in insts if any(each.name == "wgmma.mma_async" for each in insts) else ():
+            uses, defs = mentions(inst)
+            if inst.guard or not _ADDRESSING.fullmatch(inst.opcode) or late.union(defs).intersection(uses):
+                late.update(defs)
+            else:
+                yield inst.index
+
+
+def _after_waits(program: Program) -> Iterator[list[Inst]]:
+    """Yields the instructions from the end of each wait loop to the next branch or label."""
     waits = {block.name for block in program.blocks if any(inst.name.startswith(_WAIT) for inst in block.insts)}
-    after, late = "", set[str]()
-    for block in program.blocks:
-        if block.insts and block.insts[-1].name == "bra":
-            after, late = block.name if block.name in waits else "", set()
-        elif block.name == after:
-            for inst in block.insts:
-                uses, defs = mentions(inst)
-                if inst.guard or not _ADDRESSING.fullmatch(inst.opcode) or late.union(defs).intersection(uses):
-                    late.update(defs)
-                else:
-                    yield inst.index
+    for name, blocks in groupby(program.blocks, key=lambda block: block.name):
+        insts = [inst for block in blocks for inst in block.insts]
+        loops = [at for at, inst in enumerate(insts) if inst.name == "bra"]
+        if name in waits and loops:
+            yield insts[loops[0] + 1 : loops[1] if len(loops) > 1 else None]
 
 
 def count_uses(program: Program) -> Counter[str]:
