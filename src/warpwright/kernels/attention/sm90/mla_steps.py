@@ -179,7 +179,8 @@ class Scores(Consumer):
         scores: list[Any] = self.scores.regs
         if masked:
             block = (self.tile.first + self.tile.count - 1 - number) * self.config.keys
-            scores = apply_mask(self.mask, scores, self.row, block, self.apart)
+            # No register is left for the predicates that words would displace.
+            scores = apply_mask(self.mask, scores, self.row, block, self.apart, by_words=False)
         found = self.softmax.block(scores, self.scale)
         pack_weights(self.weights, found.weights, self.dtype)
         for register, factor in zip(self.factors, found.factors, strict=True):

@@ -259,28 +259,30 @@ def issue_rs(
     wgmma.commit_group()
 
 
-def apply_mask(mask: Mask, scores: Sequence[Any], row: Any, block: Any, apart: int = 8) -> list[Any]:
+def apply_mask(
+    mask: Mask, scores: Sequence[Any], row: Any, block: Any, apart: int = 8, by_words: bool = True
+) -> list[Any]:
     """Returns the scores of the key block that begins at key ``block``, -inf where the query does not see the key.
 
-    This thread's two rows are the queries ``row`` and ``row`` + ``apart``.
+    This thread's two rows are the queries ``row`` and ``row`` + ``apart``. ``by_words``: as of `hide`.
     """
     left, masked = (block + warp.lane % 4 * 2).to(s32), list(scores)
     for half in HALVES:
         query = row + apart * half
         first = None if mask.begin is None else mask.first(query).to(s32) - left
-        hide(masked, half, first, mask.stop(query).to(s32) - left)
+        hide(masked, half, first, mask.stop(query).to(s32) - left, by_words)
     return masked
 
 
-def hide(scores: MutableSequence[Any], half: int, first: Any, stop: Any) -> None:
+def hide(scores: MutableSequence[Any], half: int, first: Any, stop: Any, by_words: bool = True) -> None:
     """Replace the scores of this thread's first or second row by -inf in the columns (s32) before ``first`` and from
     ``stop`` on, where these are not None; they count from the thread's own first column.
 
-    Up to 32 columns are the bits of a word: R2P sets seven predicates from it, where a comparison sets one. R2P sets
-    all predicates, so those in use take a register, which wider tiles lack.
+    ``by_words`` up to 32 columns are the bits of a word: R2P sets seven predicates from it, where a comparison sets one.
+    R2P sets all predicates, so those in use take a register, which some kernels and wider tiles lack.
     """
     row = [v for v in range(len(scores)) if v >> 1 & 1 == half]
-    word = seen_columns(first, stop) if len(row) <= WORD else None
+    word = seen_columns(first, stop) if by_words and len(row) <= WORD else None
     for bit, v in enumerate(row):
         seen = is_between(first, 8 * (bit // 2) + bit % 2, stop) if word is None else word & (1 << bit) != 0
         scores[v] = select(seen, scores[v], float("-inf"))
