@@ -278,8 +278,8 @@ def hide(scores: MutableSequence[Any], half: int, first: Any, stop: Any, by_word
     """Replace the scores of this thread's first or second row by -inf in the columns (s32) before ``first`` and from
     ``stop`` on, where these are not None; they count from the thread's own first column.
 
-    ``by_words`` up to 32 columns are the bits of a word: R2P sets seven predicates from it, where a comparison sets one.
-    R2P sets all predicates, so those in use take a register, which some kernels and wider tiles lack.
+    ``by_words`` up to 32 columns are the bits of a word: R2P sets seven predicates from it, where a comparison sets
+    one. R2P sets all predicates, so those in use take a register, which some kernels and wider tiles lack.
     """
     row = [v for v in range(len(scores)) if v >> 1 & 1 == half]
     word = seen_columns(first, stop) if by_words and len(row) <= WORD else None
