@@ -96,7 +96,7 @@ class _Terms:
         return first.plus(others[0].times(-1.0 if name == "sub" else 1.0)) if others else first
 
     def _multiplied(self, a: nodes.Operand, b: nodes.Operand) -> Affine | None:
-        """Returns a product, None if it is no sum: both depend on the argument, or one does and the other varies."""
+        """Returns a · b as a sum; None if both values depend on the argument, or if one does and the other varies."""
         if not {*_names((a, b))} & self.sums.keys():
             return Affine(0.0, (self._product(a, b),))
         a, b = (b, a) if _is_of(b, self.sums) else (a, b)

@@ -271,7 +271,7 @@ def merged_extrema(program: Program) -> Iterator[int]:
 
 
 def merged_tests(program: Program) -> Iterator[int]:
-    """Yields the instructions that cost nothing where a block tests bits of a word.
+    """Yields the instructions that ptxas saves where a block tests bits of a word; they cost nothing.
 
     An ``and`` with one bit and the comparison of its result with 0 are one LOP3. Where a block tests eight bits of a
     word or more, R2P makes predicates of seven of each eight: 2 instructions for 8 tests. So does ptxas 13.0, for every
@@ -316,7 +316,7 @@ def before_waits(program: Program) -> Iterator[int]:
 
 
 def _after_waits(program: Program) -> Iterator[list[Inst]]:
-    """Yields the instructions from the end of each wait loop to the next branch or label."""
+    """Yields the straight-line code that follows each wait loop: the instructions up to the next branch or label."""
     waits = {block.name for block in program.blocks if any(inst.name.startswith(_WAIT) for inst in block.insts)}
     for name, blocks in groupby(program.blocks, key=lambda block: block.name):
         insts = [inst for block in blocks for inst in block.insts]

@@ -130,7 +130,7 @@ class ModifiedScores(BackwardScores):
                     register.set(select(place.sees(q, k), register, float("-inf")))
 
     def hide_beyond(self) -> None:
-        """Set the exponents of queries beyond the last one to -inf."""
+        """Set the exponents of the rows of a tile that are past the last query to -inf, so that their weights are 0."""
         with If(self.row + self.queries > self.mask.q_len):
             stop = (self.mask.q_len - self.row).to(s32) - (warp.lane % 4 * 2).to(s32)
             hide_columns(self.scores.regs, [(None, stop)] * 2)

@@ -172,7 +172,7 @@ class DirectConsumer(Consumer):
 
     @property
     def overlaps(self) -> bool:
-        """True: O takes no slot of Q, so the next tile's first QKᵀ always runs during the epilogue."""
+        """Whether the next tile's first QKᵀ runs during the epilogue: always, because O takes no slot of Q."""
         return True
 
     def release_queries(self, number: Any) -> None:

@@ -210,7 +210,7 @@ class Fp8Consumer(Consumer):
         return Fp8Softmax(config.room, self.wants_lse)
 
     def issue_values(self, slot: Slot, accumulate: Any, steps: slice) -> None:
-        """Issue the ``steps`` of PV whose V, with keys along the rows, has come."""
+        """Issue the ``steps`` of K of PV. The caller has waited for V, which lies transposed in its slot."""
         issue_rs(self.out, self.weights, slot.v, accumulate, "k", steps)
 
     def prepare_sums(self, number: Any) -> Any:

@@ -191,8 +191,8 @@ def launch_of_packed(
 
 
 def _section(problem: Problem) -> int:
-    """Returns how many heads are scheduled side by side, longest tiles first: as many as fit into L2 by the keys and
-    values that concurrent tiles see."""
+    """Returns how many heads the CTAs work on at the same time, the longest tiles first: as many heads as have the keys
+    and values that concurrent tiles see in L2."""
     nbytes = seen_keys(problem, TOGETHER) * (problem.head_dim + problem.columns) * problem.dtype.itemsize
     fit = max(1, L2_BYTES // nbytes) * problem.group
     heads = problem.batch * problem.heads

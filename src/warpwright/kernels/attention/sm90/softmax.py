@@ -170,7 +170,8 @@ class IntegerSoftmax(BranchingSoftmax):
         return BlockSoftmax(self.weigh(scores, scale), list(factors), grown)
 
     def limit_of(self, row_max: Expr, scale: Any) -> Any:
-        """Returns the bits of the largest score of a row that moves no shift, `NEVER` for a negative one."""
+        """Returns the largest score that leaves the shift of a row as it is, as bits; `NEVER` instead of a negative
+        score, because the bits of negative floats are not in order."""
         unscaled = (row_max + self.room) * rcp(scale)
         return select(unscaled >= 0.0, unscaled.bitcast(s32), NEVER)
 
