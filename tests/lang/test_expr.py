@@ -106,6 +106,7 @@ UNARY = [
     (lambda x, y: mul_wide(x, y), u32, u64, ["mul.wide.u32 %rd1, %r0, %r1"]),
     (lambda x, y: mul_wide(x, -3), s32, s64, ["mul.wide.s32 %rd1, %r0, -3"]),
     (lambda x, y: fma(x, y, 2.0), f32, f32, ["fma.rn.f32 %f2, %f0, %f1, 0f40000000"]),
+    (lambda x, y: fma(x, y, 2.0, sat=True), f32, f32, ["fma.rn.sat.f32 %f2, %f0, %f1, 0f40000000"]),
     (lambda x, y: prmt(x, y, 0x5410), bits32, bits32, ["prmt.b32 %r2, %r0, %r1, 21520"]),
 ]
 
@@ -356,6 +357,10 @@ REFUSED = [
     (
         lambda a, b, f, h: fma(a, a, a),
         "given u32 to fma; expected a float; write a * b + c for integers",
+    ),
+    (
+        lambda a, b, f, h: fma(h, h, h, sat=True),
+        "given bf16 to fma with sat=True; expected f32, f16 or f16x2; write max(min(x, 1.0), 0.0) for other floats",
     ),
     (
         lambda a, b, f, h: f.bitcast(u64),

@@ -16,13 +16,16 @@ __all__ = [
     "rcp", "rem", "rsqrt", "sin", "sqrt", "tanh",
 ]  # fmt: skip
 
+_SATURATED = "f32", "f16", "f16x2"
 _WIDE: dict[type[Scalar], type[Scalar]] = {u32: u64, s32: s64}
 
 
-def fma(a: Value, b: Value, c: Value) -> Expr:
+def fma(a: Value, b: Value, c: Value, *, sat: bool = False) -> Expr:
     """Returns ``a * b + c``, rounded once: f32, f64, f16, bf16 and their pairs. For integers write ``a * b + c``.
 
-    Raises KernelError for mixed types or integers.
+    With ``sat`` the result is clamped to [0, 1], and NaN becomes 0: f32, f16 and f16x2.
+
+    Raises KernelError for mixed types or integers, and for ``sat`` with other types.
     Issued by each thread for itself.
     Completes by itself.
     Targets: all.
@@ -30,7 +33,14 @@ def fma(a: Value, b: Value, c: Value) -> Expr:
     """
     type = _common_type("fma", a, b, c)
     _check(type, type.kind == "float", "fma", "a float; write a * b + c for integers")
-    return current().pure(f"fma.rn.{type.name}", type, operand(a, type), operand(b, type), operand(c, type))
+    _check(
+        type,
+        not sat or type.name in _SATURATED,
+        "fma with sat=True",
+        "f32, f16 or f16x2; write max(min(x, 1.0), 0.0) for other floats",
+    )
+    name = f"fma.rn.{'sat.' if sat else ''}{type.name}"
+    return current().pure(name, type, operand(a, type), operand(b, type), operand(c, type))
 
 
 def min(a: Any, b: Any, *more: Any, nan: bool = False) -> Any:

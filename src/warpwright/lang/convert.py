@@ -11,7 +11,8 @@ from warpwright.types import Scalar, e2m1x2, f32, pred, u16, u32
 
 __all__ = ["bitcast", "cvt", "pack", "pack_narrow", "unpack"]
 
-_NARROW = ("e4m3", "e5m2", "e2m1x2")
+_BYTES = (("f32",) * 4, ("f16x2",) * 2)
+_NARROW = {"e4m3": _BYTES, "e5m2": _BYTES, "e2m1x2": (("f32",) * 8,)}
 _INTEGER = ("unsigned", "signed", "bits")
 
 
@@ -131,24 +132,26 @@ def pack(type: type[Scalar], low: Any, high: Any, *, relu: bool = False) -> Expr
 
 
 def pack_narrow(type: type[Scalar], *values: Expr) -> Expr:
-    """Returns f32 numbers as a u32 of elements of ``type``, the first in the lowest bits: four of e4m3 or e5m2, eight
-    of e2m1x2. They are rounded to nearest even and saturate.
+    """Returns numbers as a u32 of elements of ``type``, the first in the lowest bits: four f32 or two f16x2 for e4m3
+    and e5m2, eight f32 for e2m1x2. They are rounded to nearest even and saturate.
 
-    Raises KernelError for another type, another number of values, and values that are not f32.
+    Raises KernelError for another type, another number of values, and values of other types.
     Issued by each thread for itself.
     Completes by itself.
     Targets: all; e2m1x2 sm_100a and sm_120a.
     PTX ISA 9.1 section 9.7.9.21 (cvt).
     """
-    count = 8 if type is e2m1x2 else 4
-    if type.name not in _NARROW or len(values) != count or any(value.type is not f32 for value in values):
-        given = ", ".join(value.type.name for value in values)
+    given = tuple(value.type.name for value in values)
+    if given not in _NARROW.get(type.name, ()):
         raise misuse(
-            f"given pack_narrow({type.name}) of {given}; expected four f32 for e4m3 and e5m2, eight for e2m1x2"
+            f"given pack_narrow({type.name}) of {', '.join(given)}; expected four f32 or two f16x2 for e4m3 and e5m2, "
+            "eight f32 for e2m1x2"
         )
     half, name = (e2m1x2, "e2m1x2") if type is e2m1x2 else (u16, f"{type.name}x2")
-    pairs = [current().pure(f"cvt.rn.satfinite.{name}.f32", half, values[i + 1], values[i]) for i in range(0, count, 2)]
-    return current().pure("mov.b32", u32, tuple(pairs))
+    each = 2 if given[0] == "f32" else 1
+    halves = [values[first : first + each][::-1] for first in range(0, len(values), each)]
+    narrow = [current().pure(f"cvt.rn.satfinite.{name}.{given[0]}", half, *pair) for pair in halves]
+    return current().pure("mov.b32", u32, tuple(narrow))
 
 
 def _halves(type: type[Scalar], low: Any, high: Any) -> tuple[Expr, Expr]:

@@ -222,13 +222,23 @@ def test_narrow_floats_are_packed_into_words() -> None:
     def body(a, x, n):
         st(x.cast(u32), pack_narrow(e4m3, *[n.bitcast(f32)] * 4))
         st(x.cast(u32), pack_narrow(e2m1x2, *[n.bitcast(f32)] * 8))
+        st(x.cast(u32), pack_narrow(e5m2, *[n.bitcast(f16x2)] * 2))
 
-    found = [line.split()[0] for line in emit(body, arch="sm_120a") if not line.startswith("st")]
-    assert found == ["mov.b32", "cvt.rn.satfinite.e4m3x2.f32", "mov.b32", "cvt.rn.satfinite.e2m1x2.f32", "mov.b32"]
+    found = [line.split()[0] for line in emit(body, arch="sm_120a") if not line.startswith(("st", "mov"))]
+    assert found == [f"cvt.rn.satfinite.{each}" for each in ("e4m3x2.f32", "e2m1x2.f32", "e5m2x2.f16x2")]
 
 
-@pytest.mark.parametrize("call", [lambda n: pack_narrow(e5m2, n, n), lambda n: pack_narrow(s8, *[n.bitcast(f32)] * 4)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda n: pack_narrow(e5m2, n, n),
+        lambda n: pack_narrow(s8, *[n.bitcast(f32)] * 4),
+        lambda n: pack_narrow(e2m1x2, *[n.bitcast(f16x2)] * 2),
+        lambda n: pack_narrow(e4m3, *[n.bitcast(f16x2)] * 4),
+        lambda n: pack_narrow(e4m3),
+    ],
+)
 def test_other_numbers_and_types_are_not_packed(call) -> None:
     with pytest.raises(KernelError) as raised:
         emit(lambda a, x, n: call(n), arch="sm_120a")
-    assert str(raised.value).endswith("; expected four f32 for e4m3 and e5m2, eight for e2m1x2")
+    assert str(raised.value).endswith("; expected four f32 or two f16x2 for e4m3 and e5m2, eight f32 for e2m1x2")

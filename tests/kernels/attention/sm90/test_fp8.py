@@ -9,10 +9,12 @@ from itertools import product
 import numpy as np
 import pytest
 
+import warpwright as ww
 from tests.kernels.attention.attention_helpers import SENTINEL
 from tests.kernels.attention.fp8_helpers import (
     BAR,
     E4M3,
+    POWER,
     random_inputs,
     relative_error,
     rounded_attention,
@@ -24,6 +26,8 @@ from tests.samples import sampled
 from warpwright.kernels.attention import Problem, reference
 from warpwright.kernels.attention.sm90.fp8 import kernel_of
 from warpwright.kernels.attention.sm90.fp8_plan import CONFIGS, Fp8Config
+from warpwright.kernels.attention.sm90.fp8_steps import FIRST, OCTAVES, power, power_bits
+from warpwright.lang import Global, cvt, f32, kernel, tid, u32
 from warpwright.ptx.ptxas import assemble
 
 SMEM_LIMIT = 232_448
@@ -53,10 +57,11 @@ def test_no_spills_and_no_serialised_wgmma_in_any_configuration(
     assert traced.smem_bytes <= min(CONFIGS[name].smem_bytes, SMEM_LIMIT)
 
 
-@sampled(("config", "problem"), SHAPES, every=2)
-def test_agrees_with_float64(config: Fp8Config, problem: Problem) -> None:
+@sampled(("shape", "wants_lse"), [*product(SHAPES, (True, False))], every=3)
+def test_agrees_with_float64(shape: tuple[Fp8Config, Problem], wants_lse: bool) -> None:
+    config, problem = shape
     given, scales = random_inputs(problem)
-    verify(problem, given, scales, run_attention(problem, config, given, scales))
+    verify(problem, given, scales, run_attention(problem, config, given, scales, wants_lse=wants_lse))
 
 
 def test_float16_output_and_no_scales() -> None:
@@ -84,15 +89,56 @@ def test_the_tensor_cores_14_bits_do_not_add_up(mean: float, most: float | None)
     assert found <= bar < never
 
 
-def test_the_result_does_not_depend_on_whether_the_log_sum_exp_is_wanted() -> None:
+def test_where_the_log_sum_exp_is_wanted_all_exponentials_are_by_ex2() -> None:
+    """Without it those of rows 8 to 15 of each 16 are by the FMA units: other rows have the same bits."""
     problem = Problem(1, 2, 1, 70, 300, 64, dtype=E4M3, causal=True)
     given, scales = random_inputs(problem)
     (o, lse), (alone, untouched) = (
         run_attention(problem, ONE, given, scales, wants_lse=wants_lse) for wants_lse in (True, False)
     )
-    assert np.array_equal(o, alone)
+    by_ex2 = np.arange(70) % 16 < 8
+    assert np.array_equal(o[:, :, by_ex2], alone[:, :, by_ex2])
+    assert not np.array_equal(o[:, :, ~by_ex2], alone[:, :, ~by_ex2])
     assert (lse != SENTINEL).all()
     assert (untouched == SENTINEL).all()
+
+
+@kernel("sm_90a", threads=32)
+def powers(x: Global[f32], out: Global[u32]) -> None:
+    """Write the powers of 64 numbers x by the FMA units, as f16."""
+    bits = [power_bits(x[2 * tid.x + half], cvt(1 / OCTAVES, f32), cvt(FIRST, f32)) for half in (0, 1)]
+    out[tid.x] = power(*bits).bitcast(u32)
+
+
+def test_powers_by_the_fma_units_have_the_stated_error() -> None:
+    """Between 2^-9 and 2^8, the least and the largest weight; what is lower than all f16 is 0 in e4m3."""
+    x = np.concatenate([np.random.default_rng(0).uniform(-9, 8, 58), [-9, 0, 8, -20, -1000, -np.inf]]).astype(
+        np.float32
+    )
+    out = np.full(64, np.nan, np.float16)
+    ww.launch(powers, 1, args=[x, out.view(np.uint32)], device="h200")
+    error = out[:61] / np.exp2(x[:61].astype(np.float64)) - 1
+    assert POWER / 2 < np.abs(error).max() <= POWER
+    assert np.sqrt(np.square(error).mean()) < 0.005
+    assert (out[61:].astype(E4M3) == 0).all()
+
+
+@pytest.mark.parametrize("wants_lse", [True, False])
+def test_nan_reaches_the_rows_that_read_it_and_no_others(wants_lse: bool) -> None:
+    problem = Problem(1, 2, 1, 70, 300, 64, dtype=E4M3)
+    given, scales = random_inputs(problem)
+    q, k = (x.copy() for x in given[:2])
+    for row in (5, 13):  # one of those by ex2, one by the FMA units
+        q[0, 1, row, 3] = np.nan
+    o, _ = run_attention(problem, ONE, (q, *given[1:]), scales, wants_lse=wants_lse)
+    assert [*np.argwhere(np.isnan(o).all(-1)).tolist()] == [[0, 1, 5], [0, 1, 13]]
+    assert np.isnan(o).any(-1).sum() == 2
+    k[0, 0, 40, 3] = np.nan
+    causal = replace(problem, causal=True, q_len=70, kv_len=70)
+    shorter = (given[0], k[:, :, :70], given[2][:, :, :70])
+    o, _ = run_attention(causal, ONE, shorter, scales, wants_lse=wants_lse)
+    assert np.array_equal(np.isnan(o).all(-1), np.broadcast_to(np.arange(70) >= 40, (1, 2, 70)))
+    assert np.array_equal(np.isnan(o).any(-1), np.isnan(o).all(-1))
 
 
 def test_pv_in_two_parts_has_the_same_bits() -> None:
@@ -108,4 +154,5 @@ def test_rows_whose_max_grows_keep_their_earlier_sums() -> None:
     given, scales = random_inputs(problem)
     k = (given[1].astype(np.float32) * np.linspace(1.0, 0.1, 320)[:, None]).astype(E4M3)
     given = given[0], k, given[2]
-    verify(problem, given, scales, run_attention(problem, ONE, given, scales))
+    for wants_lse in (True, False):
+        verify(problem, given, scales, run_attention(problem, ONE, given, scales, wants_lse=wants_lse))

@@ -55,6 +55,7 @@ from warpwright.lang import (
     elect_one,
     f32,
     fence,
+    fma,
     griddepcontrol,
     kernel,
     ld,
@@ -222,7 +223,7 @@ class Fp8Consumer(Consumer):
         return adds
 
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Round the weights P and pack them into the A operand of PV."""
+        """Round the weights P of both rows and pack them into the A operand of PV."""
         pack_e4m3(self.weights, weights)
 
     def rescale_sums(self, factors: Sequence[Any], grown: Expr) -> None:
@@ -251,16 +252,16 @@ class Fp8Consumer(Consumer):
             yield first, ld(self.sums.at(first), vec=QUAD)
 
     def finish_softmax(self, lse: Expr, q_len: Any) -> list[Any]:
-        """Write the log-sum-exp, if the launch wants it; returns the scale of V."""
+        """Write the log-sum-exp, if the launch wants it; returns the scale of V for each row, NaN after a NaN."""
         shifts, totals = self.softmax.reset()
         if totals:
             with If(lse != 0):
                 write_lse(self.tile.lse_rows(lse, q_len), self.row, q_len, shifts, totals)
-        return [self.tile.scale_v.to(f32)]
+        return [fma(shift, 0.0, self.tile.scale_v) for shift in shifts]
 
     def epilogue(self, slot: Slot, factors: Sequence[Any]) -> None:
-        """Divide O by the row sums and hand it to the role `save`; ``slot`` is that of Q."""
-        slot_v, to, (scale_v,) = next(self.of_v), next(self.to_o), factors
+        """Divide O by the row sums, multiply it by ``factors`` and hand it to the role `save`; ``slot`` is of Q."""
+        slot_v, to = next(self.of_v), next(self.to_o)
         with If(self.leader):
             slot_v.empty.arrive()
             slot.empty.arrive()
@@ -271,7 +272,8 @@ class Fp8Consumer(Consumer):
         self.runs_begun.set(0)
         of_o, totals = self.out.regs[:-QUAD], self.out.regs[-QUAD::2]
         out = replace(self.out, shape=(STRIP, self.config.columns), regs=of_o)
-        rescale(out, [select(total == 0.0, total, rcp(total)) * scale_v for total in totals])
+        inverse = [select(total == 0.0, total, rcp(total)) for total in totals]
+        rescale(out, [factor * scale_v for factor, scale_v in zip(inverse, factors, strict=True)])
         to.empty.wait()
         warp.sync()
         store_rows(out, self.sums.o, self.strip)
