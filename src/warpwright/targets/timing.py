@@ -77,6 +77,7 @@ class Timing:
     mma_issue: float
     mma_latency: float
     mma_queue: int
+    wgmma_queue: int
     wgmma_slots: float
     wgmma_register_slots: float
     wgmma_special: float
@@ -180,6 +181,7 @@ UNITS = {
     "mma_issue": "cycles that a tensor instruction blocks the issuing thread",
     "mma_latency": "cycles from the end of a tensor instruction's pipe occupancy until its accumulator is readable",
     "mma_queue": "tensor instructions in flight a CTA before issue stalls",
+    "wgmma_queue": "wgmmas of a warpgroup in flight before issue stalls",
     "wgmma_slots": "share of each scheduler's issue slots that arithmetic loses while a wgmma executes",
     "wgmma_register_slots": "the same, A in registers",
     "wgmma_special": "the same share of the cycles of the special-function units",

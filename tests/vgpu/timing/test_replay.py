@@ -134,6 +134,14 @@ def test_warpgroups_alternate_at_the_tensor_core() -> None:
     assert end_of(*[warp] * 8) == 2 + 8 * 64 + 60
 
 
+def test_a_warpgroup_with_five_mmas_in_flight_waits_until_the_first_ends() -> None:
+    """The next arithmetic of its warps comes behind the issue; that of MMA number 7 follows the end of number 2."""
+    one = step("wgmma", Mma(64, 128, 0, 2 * 64 * 128 * 16, (0,), ((0, 0),), ((0, 0),)))
+    assert CHIP.wgmma_queue == 5
+    assert end_of(*[[one] * 5 + [step("pause")]] * 4) == 5 * CHIP.mma_issue + 1
+    assert end_of(*[[one] * 7 + [step("pause")]] * 4) == 2 + 2 * 64 + CHIP.mma_issue + 1
+
+
 def test_an_mma_of_a_warpgroup_waits_for_its_last_warp() -> None:
     one = step("wgmma", Mma(64, 128, 0, 2 * 64 * 128 * 16, (0,), ((0, 0),), ((0, 0),)))
     warp = [one, step("group_commit"), step("group_wait")]

@@ -66,9 +66,27 @@ def commit(replay: Replay, warp: Warp, step: Step, now: float) -> float:
 
 
 def wgmma(replay: Replay, warp: Warp, step: Step, now: float) -> float:
-    """A wgmma begins when the four warps of the warpgroup have issued it."""
-    run = warp.run
-    group = warp.number - warp.number % replay.layout.per_cta % 4
+    """A wgmma is issued when few of its warpgroup are in flight; it begins when all four warps have issued it."""
+    ends = warp.run.wgmma_ends.get(warpgroup(replay, warp), [])
+    first = warp.issued - replay.timing.wgmma_queue  # must have ended
+    if 0 <= first < len(ends) and ends[first] > now:
+        warp.since = now
+        replay.at(ends[first], partial(resume_wgmma, replay), warp, step)
+        return NEVER
+    return issue_wgmma(replay, warp, step, now)
+
+
+def resume_wgmma(replay: Replay, now: float, warp: Warp, step: Step) -> None:
+    replay.resume(warp.since, issue_wgmma(replay, warp, step, now), warp)
+
+
+def warpgroup(replay: Replay, warp: Warp) -> int:
+    """Returns the number of the first warp of a warp's warpgroup."""
+    return warp.number - warp.number % replay.layout.per_cta % 4
+
+
+def issue_wgmma(replay: Replay, warp: Warp, step: Step, now: float) -> float:
+    run, group = warp.run, warpgroup(replay, warp)
     issued_warps = run.issued_warps.setdefault(group, {})
     number, warp.issued = warp.issued, warp.issued + 1
     issued_warps[number] = issued_warps.get(number, 0) + 1
@@ -111,7 +129,7 @@ def group_wait(replay: Replay, warp: Warp, step: Step, now: float) -> float:
     if left <= 0 or not warp.groups[left - 1]:
         return now + 1
     number = warp.groups[left - 1] - 1
-    group = warp.number - warp.number % replay.layout.per_cta % 4
+    group = warpgroup(replay, warp)
     ends = warp.run.wgmma_ends.get(group, [])
     if number < len(ends):
         return max(now + 1, ends[number] + replay.timing.mma_latency)
