@@ -132,6 +132,7 @@ CONFIGS = {
     "128x256 alone": Config(share=(1, 1)),
     "128x256 alone stream": Config(share=(1, 1), once="b", early=True),
     "128x192": Config((128, 192)),
+    "128x192 delayed": Config((128, 192), early=True, delayed=True),
     "128x192 alone": Config((128, 192), share=(1, 1)),
     "192x128": Config((192, 128), consumers=3, share=(1, 2)),
     "192x128 alone": Config((192, 128), consumers=3, share=(1, 1)),
