@@ -413,7 +413,7 @@ def test_a_configuration_without_scratch_memory_has_no_slices() -> None:
 
 
 @pytest.mark.parametrize("majors", MAJORS)
-@pytest.mark.parametrize("shape", [(1024, 6144, 4096), (2432, 1280, 1408), (411, 3072, 13440), (7548, 7080, 2248)])
+@pytest.mark.parametrize("shape", [(1024, 6144, 4096), (2432, 1280, 1408), (411, 3072, 13440), (8192, 8192, 8192)])
 def test_the_chosen_configuration_has_a_kernel_for_every_layout(
     shape: tuple[int, int, int], majors: tuple[str, str]
 ) -> None:

@@ -55,8 +55,8 @@ def choose(
     problem = Problem(m, n, k, in_bytes, batches, majors)
     staged = {name for name, config in CONFIGS.items() if has_all_rows(config, m, majors[0])}
     usable = {name for name in staged if has_whole_panels(CONFIGS[name], problem)}
-    facts: list[Known] = [each for each in tuned if each.config in usable]
-    facts += [each for each in (FACTS if in_bytes > 1 else FP8_FACTS) if each.config in staged]
+    known: Sequence[Known] = FACTS if in_bytes > 1 else FP8_FACTS
+    facts = [each for each in (*tuned, *known) if each.config in usable]
 
     def distance(fact: Known) -> float:
         count = fact.batches if isinstance(fact, Fact) else 1
