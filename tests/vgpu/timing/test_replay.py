@@ -135,7 +135,7 @@ def test_warpgroups_alternate_at_the_tensor_core() -> None:
 
 
 def test_a_warpgroup_with_five_mmas_in_flight_waits_until_the_first_ends() -> None:
-    """The next arithmetic of its warps comes behind the issue; that of MMA number 7 follows the end of number 2."""
+    """The next arithmetic of its warps follows the issue; MMA number 7 is issued when number 2 ends."""
     one = step("wgmma", Mma(64, 128, 0, 2 * 64 * 128 * 16, (0,), ((0, 0),), ((0, 0),)))
     assert CHIP.wgmma_queue == 5
     assert end_of(*[[one] * 5 + [step("pause")]] * 4) == 5 * CHIP.mma_issue + 1
