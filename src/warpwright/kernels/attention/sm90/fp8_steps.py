@@ -72,9 +72,8 @@ FOUR_ONES = 0x38383838  # e4m3
 STRIP_QUADS = 4  # quads of a warp in 16 rows of 128 bytes
 PART = 32  # scores of a row
 OCTAVES, BIAS = 32, 15  # of the exponents of an f16
-CORRECTION = (
-    -0.5575
-)  # octaves, so that the mean relative error of `power` is 0: half of one, and the mean excess of 1 + f
+# Octaves, for a mean relative error of 0: the two terms of `power` are each 2^-0.5 of it, and 1 + f exceeds 2^f.
+CORRECTION = -0.5575
 HALF_OCTAVE = 0.5 / OCTAVES
 FIRST = (BIAS + CORRECTION) / OCTAVES - HALF_OCTAVE
 SELECT = 0x6521  # for prmt: bytes 1 and 2 of both words
@@ -264,21 +263,22 @@ def larger(a: Any, b: Any) -> Any:
 
 
 def power_bits(score: Any, step: Any, addend: Any) -> Any:
-    """Returns an f32 whose bits 8 to 22 are an f16 without its sign, about 2^x, if score * step + addend is
-    (x - `CORRECTION` + 15) / 32 - 1 / 64. At least 1 / 64 is added, so that bits of `power` half an octave lower exist.
+    """Returns an f32 whose bits 8 to 22 are those of an f16, without its sign, that is about 2^x: score * step + addend
+    is (x + 15 + `CORRECTION`) / 32 - 1 / 64.
 
     The bits of a float are a fixed-point number, its logarithm to base 2 if 2^f were 1 + f (Schraudolph, Neural
-    Computation 11, 1999). The mantissa of an f32 between 1 and 2 is one too.
+    Computation 11, 1999). So are those of the mantissa of an f32 between 1 and 2. At least 1 / 64 is added to 1: the
+    bits stay positive in `power`, half an octave lower.
     """
     return fma(score, step, addend, sat=True) + (1 + HALF_OCTAVE)
 
 
 def power(low: Any, high: Any) -> Any:
-    """Returns the powers of two scores (f16x2) from their `power_bits`, with an RMS error of 0.45 %, at most 1.1 %.
+    """Returns the powers of two scores (f16x2) from their `power_bits`: the RMS error is 0.45 %, the largest 1.1 %.
 
-    They are the mean of the two powers that the bits stand for and of those half an octave lower, times the root of 2:
-    what 1 + f exceeds 2^f by is small there where it is large here. Bit 23 of `power_bits` is 1, so the former are
-    negative.
+    An f16 of those bits is 2^n (1 + f) in place of 2^(n + f). The result is the weighted mean of it and of the one half
+    an octave lower, which exceeds its power little where the other one exceeds it much. Bit 23 of `power_bits` is 1, so
+    the sign of the former is set.
     """
     negative = prmt(low.bitcast(b32), high.bitcast(b32), SELECT).bitcast(u32)
     lower = negative - HALVES_DOWN
