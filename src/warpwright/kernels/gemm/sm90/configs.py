@@ -123,7 +123,7 @@ def config_of(level: int | Config) -> Config:
 NARROW = Config((64, 128), stages=8, consumers=1, share=(1, 1))
 SMALL = Config((64, 64), depth=2, stages=6, consumers=1, share=(1, 1))
 SPLIT = replace(SMALL, once="b", persistent=False)
-FP8_SQUARE = Config((128, 128), depth=2, stages=3, promoted=128, partials=2)
+FP8_SQUARE = Config((128, 128), depth=2, stages=3, share=(1, 1), promoted=128, partials=2)
 FP8_NARROW = replace(NARROW, depth=2, stages=4, promoted=128, partials=2)
 FP8_SMALL = replace(SMALL, promoted=64, partials=2)
 
