@@ -24,6 +24,8 @@ from warpwright.kernels.gemm.sm90 import (
     plan_gemm,
     worthwhile,
 )
+from warpwright.kernels.gemm.sm90 import plan as sm90_plan
+from warpwright.kernels.gemm.sm90.facts import Fact
 from warpwright.lang import bf16, e4m3, e5m2, f16, f32, tma
 from warpwright.ptx.ptxas import assemble
 from warpwright.types import Scalar
@@ -420,6 +422,14 @@ def test_the_chosen_configuration_has_a_kernel_for_every_layout(
     """A part of 96 rows of a shared operand is no whole panel of 64 where rows are dense in memory."""
     config = choose(*shape, majors=majors)
     assert kernel_of(config).trace(majors=majors, batched="d" if config.slices > 1 else "").ptx
+
+
+def test_a_fact_decides_only_where_its_configuration_can_share_the_operands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pair of 128 x 192 halves B by 96 rows, which are no whole panels of 64 where rows are dense in memory."""
+    facts = Fact(8192, 8192, 8192, "128x192", 1700.0, 1.05), Fact(8192, 8192, 8192, "128x256", 1700.0, 1.03)
+    monkeypatch.setattr(sm90_plan, "FACTS", facts)
+    assert choose(8192, 8192, 8192) is CONFIGS["128x192"]
+    assert choose(8192, 8192, 8192, majors=("k", "mn")) is CONFIGS["128x256"]
 
 
 def test_fewer_sms_take_more_rounds() -> None:
