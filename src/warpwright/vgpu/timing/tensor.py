@@ -81,7 +81,7 @@ def resume_wgmma(replay: Replay, now: float, warp: Warp, step: Step) -> None:
 
 
 def warpgroup(replay: Replay, warp: Warp) -> int:
-    """Returns the number of the first warp of a warp's warpgroup."""
+    """Returns the number of the first of the four warps whose wgmmas ``warp`` shares."""
     return warp.number - warp.number % replay.layout.per_cta % 4
 
 

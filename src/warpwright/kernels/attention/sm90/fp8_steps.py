@@ -203,7 +203,7 @@ class Fp8Softmax(OnlineSoftmax):
     def block(self, scores: Sequence[Any], scale: Any, after_maxima: Callable[[], None] = nothing) -> BlockSoftmax:
         """Returns the weights of a key block, the factor of each row's earlier weights, and whether one is not 1.
 
-        The weights of a row are f32, or pairs of f16x2.
+        The weights of a row are a list of f32, or of f16x2 with two weights each.
         """
         block_max = [top * scale for top in row_maxima(scores)]
         after_maxima()
@@ -266,9 +266,9 @@ def power_bits(score: Any, step: Any, addend: Any) -> Any:
     """Returns an f32 whose bits 8 to 22 are those of an f16, without its sign, that is about 2^x: score * step + addend
     is (x + 15 + `CORRECTION`) / 32 - 1 / 64.
 
-    The bits of a float are a fixed-point number, its logarithm to base 2 if 2^f were 1 + f (Schraudolph, Neural
-    Computation 11, 1999). So are those of the mantissa of an f32 between 1 and 2. At least 1 / 64 is added to 1: the
-    bits stay positive in `power`, half an octave lower.
+    Read as a fixed-point number, the bits of a float are its exponent n and the fraction f of its mantissa 1 + f: nearly
+    its logarithm, for 2^(n + f) is nearly 2^n (1 + f) (Schraudolph, Neural Computation 11, 1999). An fma computes such
+    a number in the mantissa of an f32 between 1 and 2. It is at least 1 / 64, so that `power` can subtract 1 / 64.
     """
     return fma(score, step, addend, sat=True) + (1 + HALF_OCTAVE)
 
