@@ -266,7 +266,7 @@ def power_bits(score: Any, step: Any, addend: Any) -> Any:
     """Returns an f32 whose bits 8 to 22 are those of an f16, without its sign, that is about 2^x: score * step + addend
     is (x + 15 + `CORRECTION`) / 32 - 1 / 64.
 
-    Read as a fixed-point number, the bits of a float are its exponent n and the fraction f of its mantissa 1 + f: nearly
+    Read as a fixed-point number, the bits of a float are its exponent n and the fraction f of its mantissa: nearly
     its logarithm, for 2^(n + f) is nearly 2^n (1 + f) (Schraudolph, Neural Computation 11, 1999). An fma computes such
     a number in the mantissa of an f32 between 1 and 2. It is at least 1 / 64, so that `power` can subtract 1 / 64.
     """
