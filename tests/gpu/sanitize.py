@@ -60,12 +60,14 @@ def multiply_8_bits(size: int) -> bool:
     expected = finished(a.astype(np.float64) @ b.astype(np.float64).T, 0.125, bias, "gelu")
     epilogue = gemm.Epilogue(scaled=True, bias=of_dtype(BF16), activation="gelu")
     for name, config in ((name, config) for name, config in sm90.CONFIGS.items() if config.promoted):
-        traced = sm90.kernel_of(config).trace(dtype=of_dtype(E4M3), epilogue=epilogue)
         rows = config.rows or size
+        config = sm90.fit_last(config, rows, size, sms=132)
+        traced = sm90.kernel_of(config).trace(dtype=of_dtype(E4M3), epilogue=epilogue)
         plan = sm90.plan_gemm(config, rows, size, size, sms=132, in_bytes=1)
         d = np.full((rows, plan.pitch), np.nan, BF16)
         given = plan.arguments(columns=size, bias=bias, scale_a=scale, alpha=0.25)
-        ww.launch(traced, plan.grid, args=[a[:rows], b, d, *given], device="cuda")
+        narrow = (b, d, *plan.widths) if config.last else ()
+        ww.launch(traced, plan.grid, args=[a[:rows], b, d, *given, *narrow], device="cuda")
         error = d.astype(np.float64) - expected[:rows]
         verified = np.linalg.norm(error) < 3e-3 * np.linalg.norm(expected[:rows])
         print(f"{name}: {'right' if verified else 'WRONG'}", flush=True)

@@ -11,7 +11,7 @@ import torch
 
 import warpwright as ww
 from warpwright.kernels.gemm import Epilogue
-from warpwright.kernels.gemm.sm90 import CONFIGS, LEVELS, Config, kernel_of, plan_gemm
+from warpwright.kernels.gemm.sm90 import CONFIGS, LEVELS, Config, fit_last, kernel_of, plan_gemm
 from warpwright.run.launch import entry_point, launch
 from warpwright.types import of_dtype
 
@@ -31,14 +31,17 @@ def results(
     a, b = ((np.abs(x) if positive else x).astype(dtype) for x, dtype in zip((a, b), types, strict=True))
     bias = (random.standard_normal(n) * 20).astype(epilogue.bias.dtype) if epilogue.bias else 0
     dtypes = {"dtype": of_dtype(a.dtype), "b_dtype": of_dtype(b.dtype), "out": of_dtype(out)}
+    sms = 2 if config.last else 132
+    config = fit_last(config, m, n, sms=sms)
     kernel = kernel_of(config).trace(epilogue=epilogue, **dtypes)
-    plan = plan_gemm(config, m, n, k, sms=132, in_bytes=a.itemsize, out_bytes=np.dtype(out).itemsize)
+    plan = plan_gemm(config, m, n, k, sms=sms, in_bytes=a.itemsize, out_bytes=np.dtype(out).itemsize)
     given = {"columns": n, "bias": bias, "scale_a": np.array([0.3], np.float32), "alpha": 1.7}
     found = []
     for device in ("cuda", "h200"):
         d = np.full((m, plan.pitch), np.nan, out)
         options = {"numerics": "hardware"} if device == "h200" else {}
-        launch(kernel, plan.grid, args=[a, b, d, *plan.arguments(**given)], device=device, **options)
+        narrow = (b, d, *plan.widths) if config.last else ()
+        launch(kernel, plan.grid, args=[a, b, d, *plan.arguments(**given), *narrow], device=device, **options)
         found.append(d[:, :n])
     return found
 

@@ -278,6 +278,8 @@ def plan_sm90(
             f"{'K' if majors[0] == 'k' else 'M'}; expected at most {config.rows} rows, dense along K: leave level= out"
         )
     config = sm90.fit_slices(config, k, a[2].itemsize)
+    batches = d[0][0] if len(d[0]) > MATRIX else 1
+    config = sm90.fit_last(config, m, extents(b, majors[1])[0], sms=sms, batches=batches, major=majors[1])
     return _plan(config, sm90.kernel_of(config), "sm_90a", a, b, d, majors, sms, epilogue, columns)
 
 
@@ -340,7 +342,9 @@ def _plan(
     traced = kernel.trace(
         arch, batched=batched, majors=majors, dtype=dtype, b_dtype=b_dtype, out=of_out, epilogue=at_once
     )
-    arguments = ("a", "b", SCRATCH if slices > 1 else "d", *found.tiles, columns, *EPILOGUE)
+    arguments: tuple[Any, ...] = ("a", "b", SCRATCH if slices > 1 else "d", *found.tiles, columns, *EPILOGUE)
+    if found.widths:
+        arguments = (*arguments, "b", "d", *found.widths)
     launches = Launch(traced, found.grid, arguments), *add_launch(slices, out, d, arch, epilogue, columns)
     scratch = {SCRATCH: out[0]} if slices > 1 else {}
     return Plan(launches, config, scratch=scratch, l2_promotion=sm90.L2_PROMOTION)

@@ -385,7 +385,7 @@ def test_a_measured_problem_gets_its_fastest_configuration() -> None:
         ((64, 7000, 4000), "64x64 stream"),
         ((1, 1, 1), "64x64"),
         ((100, 100, 50000), "64x64 stream, 32 slices"),
-        ((4200, 4000, 4096), "128x256"),
+        ((4200, 4000, 4096), "128x256 two widths"),
     ],
 )
 def test_few_rows_and_near_problems_get_the_configuration_of_the_nearest_fact(
@@ -404,6 +404,8 @@ def test_few_rows_and_near_problems_get_the_configuration_of_the_nearest_fact(
         ((1288, 384, 4672), "64x64"),
         ((20000, 30000, 9000), "128x256"),
         ((1424, 328, 15472), "128x128 stream, 3 slices"),
+        ((9088, 768, 1600), "128x256 two widths"),
+        ((4096, 4096, 4072), "128x256"),  # rows of 8,144 bytes; there is a fact of 4096
     ],
 )
 def test_other_problems_get_the_fastest_by_the_estimate(shape: tuple[int, int, int], config: str) -> None:

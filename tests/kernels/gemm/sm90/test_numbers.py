@@ -20,7 +20,7 @@ FEW_SMS = [
     (LEVELS[5], (300, 700, 72), 2),
     (CONFIGS["64x64 stream rotated, 16 rows"], (13, 321, 3000), 2),
     *((CONFIGS["128x256"], (520, 520, k), 2) for k in (64, 128, 200, 328)),  # of 1, 2, 4 and 6 k-blocks
-    (CONFIGS["128x128 delayed"], (300, 700, 456), 2),
+    (replace(CONFIGS["128x128"], delayed=True), (300, 700, 456), 2),
     (replace(CONFIGS["128x192"], delayed=True, early=True), (300, 800, 72), 2),  # an odd number of blocks
     (replace(CONFIGS["192x128"], delayed=True, early=True), (500, 600, 328), 2),
 ]

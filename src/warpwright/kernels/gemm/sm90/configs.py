@@ -42,6 +42,8 @@ class Config:
     rows         rows of A in a stage, for an A with no more rows than that; 0: those of the tile
     early        the ring is filled for the first tile before the cluster synchronises; not with rotate, not with slices
     delayed      a tile of 16-bit elements is rounded at its end, and stored while the next one is multiplied
+    last         columns of the tiles of the last round, which `fit_last` widens so that all CTAs have one; 0: those of
+                 the tile; only with early, and for single CTAs
     """
 
     tile: tuple[int, int] = (128, 256)
@@ -63,6 +65,7 @@ class Config:
     rows: int = 0
     early: bool = False
     delayed: bool = False
+    last: int = 0
     summary: str = ""
 
     @property
@@ -86,6 +89,8 @@ class Config:
     @property
     def kernel(self) -> str:
         """Name of the kernel in `sm90.KERNELS`."""
+        if self.last:
+            return "two widths"
         return "split" if self.split > 1 else "ring" if self.specialised else "loop"
 
 
@@ -131,13 +136,12 @@ CONFIGS = {
     "128x256": Config(early=True, delayed=True),
     "128x256 alone": Config(share=(1, 1)),
     "128x256 alone stream": Config(share=(1, 1), once="b", early=True),
+    "128x256 two widths": Config(share=(1, 1), early=True, delayed=True, last=64),
     "128x192": Config((128, 192)),
     "128x192 alone": Config((128, 192), share=(1, 1)),
-    "128x192 alone delayed": Config((128, 192), share=(1, 1), early=True, delayed=True),
     "192x128": Config((192, 128), consumers=3, share=(1, 2)),
     "192x128 alone": Config((192, 128), consumers=3, share=(1, 1)),
     "128x128": Config((128, 128), stages=6, early=True),
-    "128x128 delayed": Config((128, 128), stages=6, early=True, delayed=True),
     "128x128 alone": Config((128, 128), stages=6, share=(1, 1)),
     "128x128 stream": Config((128, 128), stages=6, once="b"),
     "128x64": Config((128, 64), stages=8, share=(1, 1)),
@@ -156,6 +160,7 @@ CONFIGS = {
     "64x64 split 4": replace(SPLIT, stages=5, split=4),
     "64x64 split 6": replace(SPLIT, stages=4, split=6),
     "fp8 192x128": Config((192, 128), stages=4, consumers=3, share=(1, 2), promoted=128),
+    "fp8 192x128 two widths": Config((192, 128), consumers=3, share=(1, 1), promoted=128, early=True, last=64),
     "fp8 128x256": Config(promoted=128),
     "fp8 128x128": FP8_SQUARE,
     "fp8 128x128 stream": replace(FP8_SQUARE, once="b"),

@@ -13,6 +13,7 @@ from math import hypot
 from typing import NamedTuple, Protocol
 
 from warpwright.kernels.gemm.sm90.configs import ATOM_BYTES, CONFIGS, Config
+from warpwright.kernels.gemm.sm90.rounds import fit_last
 
 __all__ = ["Problem", "candidates", "estimate_us", "has_whole_panels"]
 
@@ -21,7 +22,8 @@ BLOCK_US = 1.82e-5  # of the tensor core, for each element of a tile and k-block
 NARROW = 64, 1.6  # columns of a tile whose wgmmas wait for shared memory, and how much longer they take
 STORE_US = 6.9e-5  # of the epilogue, for each element of a tile
 ROWS = 960.0  # rows of 128 bytes that L2 sends to each SM in a microsecond
-SECTORS = 32  # bytes; a row of a k-block that does not begin at a sector touches two lines and five sectors
+SECTOR = 32  # bytes; a row of a k-block that does not begin at a sector touches two lines and five sectors
+CROSSING = 1.0, 1.3, 2.2  # L2's work for 128 bytes of a row that begins at a line, at a sector, elsewhere
 HBM_BYTES = 4.8e6  # a microsecond
 SUM_US, SUM_BYTES = 2.5, 3.0e6  # of the second launch of slices of K: its start, its bytes a microsecond
 FEW_ROWS = 4  # rows of tiles: fewer read B so rarely that it is loaded to be evicted first
@@ -45,6 +47,11 @@ class Problem(NamedTuple):
         a, b = (_crossing((self.k if major == "k" else rows) * self.size) for rows, major in extents)
         return a, b
 
+    @property
+    def whole_sectors(self) -> bool:
+        """Whether all rows in memory begin at sectors of L2."""
+        return max(self.crossing) < CROSSING[-1]
+
 
 class Shared(Protocol):
     """A tile, and how many CTAs share its operands."""
@@ -55,7 +62,7 @@ class Shared(Protocol):
     def share(self) -> tuple[int, int]: ...
 
 
-def candidates(problem: Problem, *, slices: bool) -> Iterator[Config]:
+def candidates(problem: Problem, *, slices: bool, sms: int) -> Iterator[Config]:
     """Yields the configurations that can be the fastest for more than 128 rows of A; ``slices``: also with slices of K.
 
     Of two that differ in cache hints or multicast alone, the alignment of rows and the rows of tiles decide.
@@ -69,6 +76,8 @@ def candidates(problem: Problem, *, slices: bool) -> Iterator[Config]:
         if whole and name in PAIRED and bool(config.once) != few:
             continue
         if (aligned and name == "64x128 pair") or not has_whole_panels(config, problem):
+            continue
+        if config.last and not _fit(config, problem, sms).last:
             continue
         yield config
 
@@ -91,12 +100,21 @@ def estimate_us(config: Config, problem: Problem, *, sms: int) -> float:
     clusters = parts * _pieces(_pieces(m, rows), share[0]) * _pieces(_pieces(n, columns), share[1])
     rounds = _pieces(clusters, max(1, sms // config.cluster))
     blocks = _pieces(_pieces(k * size, ATOM_BYTES), config.slices)
-    sent = (rows / share[1] * of_a + columns / share[0] * of_b) / ROWS
-    multiplied = rows * columns * BLOCK_US * (NARROW[1] if columns <= NARROW[0] else 1.0)
-    round_us = blocks * max(multiplied, sent) + rows * columns * STORE_US
+    last = _fit(config, problem, sms).last or columns
+
+    def round_us(columns: int) -> float:
+        sent = (rows / share[1] * of_a + columns / share[0] * of_b) / ROWS
+        multiplied = rows * columns * BLOCK_US * (NARROW[1] if columns <= NARROW[0] else 1.0)
+        return blocks * max(multiplied, sent) + rows * columns * STORE_US
+
     moved = (m * of_a**0.5 + n * of_b**0.5) * k * size + 2 * m * n
     added = SUM_US + parts * m * n * 4 / SUM_BYTES if config.slices > 1 else 0.0
-    return LAUNCH_US + hypot(rounds * round_us, batches * moved / HBM_BYTES) + added
+    return LAUNCH_US + hypot((rounds - 1) * round_us(columns) + round_us(last), batches * moved / HBM_BYTES) + added
+
+
+def _fit(config: Config, problem: Problem, sms: int) -> Config:
+    m, n, *_, batches, (_, major) = problem
+    return fit_last(config, m, n, sms=sms, batches=batches, major=major)
 
 
 def _pieces(extent: int, piece: int) -> int:
@@ -104,4 +122,4 @@ def _pieces(extent: int, piece: int) -> int:
 
 
 def _crossing(row_bytes: int) -> float:
-    return 1.0 if row_bytes % ATOM_BYTES == 0 else 1.3 if row_bytes % SECTORS == 0 else 2.2
+    return CROSSING[0 if row_bytes % ATOM_BYTES == 0 else 1 if row_bytes % SECTOR == 0 else 2]

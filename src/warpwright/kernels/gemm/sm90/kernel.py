@@ -264,13 +264,13 @@ def signal_target(share: tuple[int, int]) -> tuple[Expr, Expr]:
     return peer, (peer < share[0] * share[1]) & related
 
 
-def rasterize(across: Expr, down: Expr, group: Expr | int) -> Iterator[tuple[Expr, Expr]]:
+def rasterize(across: Expr, down: Expr, group: Expr | int, start: Expr | None = None) -> Iterator[tuple[Expr, Expr]]:
     """Rows and columns of this cluster's share of ``across`` × ``down`` tiles: down the rows of a group, then along.
 
-    Cluster i takes tiles i, i + number of clusters, …. No division by a run-time value precedes the first load: groups
-    are counted, and only a last group of fewer rows divides.
+    Cluster i takes tiles i, or ``start``, and every one that is the number of clusters further. No division by a
+    run-time value precedes the first load: groups are counted, and only a last group of fewer rows divides.
     """
-    within, first, whole = var(u32, clusterid.x), var(u32, 0), down * group
+    within, first, whole = var(u32, clusterid.x if start is None else start), var(u32, 0), down * group
     for _round in loop():
         for _group in loop():
             Break(when=within < whole)
@@ -416,10 +416,11 @@ def mainloop(
 def multiply_block(sums: list[Fragment], slot: Any, first: Any, more: Expr, majors: tuple[str, str]) -> None:
     """Issue the wgmmas of a k-block for the strips from ``first`` on; without ``more`` they overwrite the sums."""
     columns = slot.a.shape[1 if majors[0] == "k" else 0]
+    rows = part(slot.b, 0, sums[0].shape[1], majors[1])
     wgmma.fence()
     for i, acc in enumerate(sums):
         strip = strip_of(slot.a, first + i, STRIP, majors[0])
         for kk in range(0, columns, WGMMA_BYTES // slot.a.dtype.nbytes):
-            left, right = window(strip, kk, majors[0]), window(slot.b, kk, majors[1])
+            left, right = window(strip, kk, majors[0]), window(rows, kk, majors[1])
             wgmma.mma(acc, left, right, accumulate=more | (kk > 0))
     wgmma.commit_group()

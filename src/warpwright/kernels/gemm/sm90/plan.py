@@ -11,6 +11,7 @@ from warpwright.errors import UsageError
 from warpwright.kernels.gemm.sm90.configs import ATOM_BYTES, CONFIGS, Config
 from warpwright.kernels.gemm.sm90.estimate import Problem, candidates, estimate_us, has_whole_panels
 from warpwright.kernels.gemm.sm90.facts import FACTS, FP8_FACTS, Fact
+from warpwright.kernels.gemm.sm90.rounds import fit_last, widths
 
 __all__ = ["NEAR", "Known", "Plan", "choose", "fit_slices", "has_all_rows", "plan_gemm", "worthwhile"]
 
@@ -47,10 +48,11 @@ def choose(
     """Returns the fastest known configuration for ``batches`` D (m, n) = A (m, k) · B (n, k)ᵀ on ``sms`` SMs.
 
     The fact of a problem that is `NEAR` decides, for at most `FEW_ROWS` rows the nearest fact; otherwise the estimate
-    of all candidates does. The distance of two problems is the squared Euclidean distance of the logarithms of their
-    extents. ``in_bytes`` is the size of an element of A and B: 2, or 1 for FP8, which has facts of its own. ``majors``
-    names the axis of each operand that is dense in memory. ``tuned`` are the user's own facts; at equal distance they
-    win. Without ``slices`` the configuration needs no scratch memory.
+    of all candidates does. Where rows in memory begin within sectors of L2, only facts of such problems are near. The
+    distance of two problems is the squared Euclidean distance of the logarithms of their extents. ``in_bytes`` is the
+    size of an element of A and B: 2, or 1 for FP8, which has facts of its own. ``majors`` names the axis of each
+    operand that is dense in memory. ``tuned`` are the user's own facts; at equal distance they win. Without ``slices``
+    the configuration needs no scratch memory.
     """
     problem = Problem(m, n, k, in_bytes, batches, majors)
     staged = {name for name, config in CONFIGS.items() if has_all_rows(config, m, majors[0])}
@@ -63,11 +65,16 @@ def choose(
         ratios = m / fact.m, n / fact.n, k / fact.k, batches / count
         return sum(log2(ratio) ** 2 for ratio in ratios)
 
-    nearest = min(facts, key=distance)
-    if m <= FEW_ROWS or distance(nearest) <= NEAR:
+    def near(fact: Known) -> bool:
+        alike = problem._replace(m=fact.m, n=fact.n, k=fact.k).whole_sectors == problem.whole_sectors
+        return m <= FEW_ROWS or (distance(fact) <= NEAR and alike)
+
+    nearest = min(filter(near, facts), key=distance, default=None)
+    if nearest is not None:
         found = CONFIGS[nearest.config]
     else:
-        fitting = (each for each in candidates(problem, slices=slices) if fit_slices(each, k, in_bytes) is each)
+        usual = candidates(problem, slices=slices, sms=sms)
+        fitting = (each for each in usual if fit_slices(each, k, in_bytes) is each)
         found = min(fitting, key=lambda each: estimate_us(each, problem, sms=sms))
     return found if slices else _in_one_launch(found)
 
@@ -90,8 +97,10 @@ def fit_slices(config: Sliced, k: int, in_bytes: int) -> Sliced:
 
 
 def worthwhile(config: Config, m: int, n: int, *, sms: int) -> bool:
-    """Returns whether ``config`` can be the fastest for D (m, n): slices of K are for few tiles, and a stage has all
-    rows of A."""
+    """Returns whether ``config`` can be the fastest for D (m, n): slices of K are for few tiles, a stage has all rows
+    of A, and tiles of two widths are a gain."""
+    if config.last and not fit_last(config, m, n, sms=sms).last:
+        return False
     tiles = -(-m // config.tile[0]) * -(-n // config.tile[1])
     return has_all_rows(config, m, "k") and (config.slices == 1 or tiles * config.slices <= 2 * sms)
 
@@ -102,11 +111,13 @@ class Plan:
 
     ``pitch`` is the number of elements between rows of D: n rounded up to whole 16-byte vectors. D is a buffer of
     shape (m, pitch) whose first n columns are the result. ``tiles`` counts tiles along M and N, k-blocks, and batches.
+    ``widths`` are the last arguments of `gemm_two_widths`, after the tensor maps of narrow tiles of B and D.
     """
 
     grid: tuple[int, int, int]
     pitch: int
     tiles: tuple[int, int, int, int]
+    widths: tuple[int, ...] = ()
 
     @property
     def scalars(self) -> tuple[int | float, ...]:
@@ -165,10 +176,10 @@ def plan_gemm(
 ) -> Plan:
     """Returns the launch of ``config`` for ``batches`` matrices D (m, n) on a device of ``sms`` SMs.
 
-    Persistent clusters all fit at once, and their number is the smallest with the same number of rounds. ``majors``
-    names the layouts of A and B in memory: "k" for (rows, k), "mn" for (k, rows). ``in_bytes`` is the size of an
-    element of A and B, ``out_bytes`` that of D. Raises UsageError for an extent below 1, and for rows in memory that
-    are not a multiple of 16 bytes.
+    Persistent clusters all fit at once. Their number is the smallest with the same number of rounds; with tiles of two
+    widths it is that of the SMs. ``majors`` names the layouts of A and B in memory: "k" for (rows, k), "mn" for (k,
+    rows). ``in_bytes`` is the size of an element of A and B, ``out_bytes`` that of D. Raises UsageError for an extent
+    below 1, and for rows in memory that are not a multiple of 16 bytes.
     """
     if min(m, n, k) < 1:
         raise UsageError(f"given M={m}, N={n}, K={k}; expected each at least 1; an empty GEMM needs no kernel")
@@ -186,4 +197,7 @@ def plan_gemm(
     rounds = -(-clusters // max(1, sms // config.cluster)) if config.persistent else 1
     vector = ROW_BYTES // out_bytes
     grid = (-(-clusters // rounds) * config.cluster, 1, 1)
-    return Plan(grid, -(-n // vector) * vector, (tiles_m, tiles_n, tiles_k, batches))
+    found = Plan(grid, -(-n // vector) * vector, (tiles_m, tiles_n, tiles_k, batches))
+    if isinstance(config, Config) and config.last:
+        return replace(found, grid=(sms, 1, 1), widths=widths(config, m, n, sms=sms))
+    return found

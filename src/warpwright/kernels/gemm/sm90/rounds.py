@@ -1,0 +1,44 @@
+"""The last round of tiles: how narrow its tiles are so that every CTA has one.
+
+Persistent CTAs take a tile each in every round. Where the last round has fewer tiles than CTAs, tiles of fewer columns
+let every CTA take part: the round is shorter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from warpwright.kernels.gemm.sm90.configs import Config
+
+__all__ = ["fit_last", "widths"]
+
+COLUMNS = {"k": 8, "mn": 64}  # N of a wgmma is a multiple of 8; 64 where rows of B in memory, 128 bytes, lie along N
+
+
+def fit_last(config: Config, m: int, n: int, *, sms: int, batches: int = 1, major: str = "k") -> Config:
+    """Returns ``config`` with the columns that tiles of the last round of D (m, n) need, at least ``config.last``.
+
+    It has no narrow tiles where they are no gain, where a CTA would have no wide tile, and in a batch. ``major`` is the
+    axis of B that is dense in memory.
+    """
+    if not config.last:
+        return config
+    (tile_m, tile_n), (wide_m, places) = config.tile, _last_round(config, m, n, sms)
+    in_a_row, step = places // (-(-m // tile_m) - wide_m), COLUMNS[major]
+    columns = -(-max(-(-n // in_a_row), config.last) // step) * step
+    fits = batches == 1 and columns < tile_n and wide_m * -(-n // tile_n) >= sms
+    return replace(config, last=columns if fits else 0)
+
+
+def widths(config: Config, m: int, n: int, *, sms: int) -> tuple[int, int]:
+    """Returns the rows of wide tiles, and the narrow tiles in a row, of a configuration that `fit_last` returned."""
+    return _last_round(config, m, n, sms)[0], -(-n // config.last)
+
+
+def _last_round(config: Config, m: int, n: int, sms: int) -> tuple[int, int]:
+    """Returns the rows of wide tiles, which fill no more than all rounds but the last, and the tiles that the rest of
+    the rounds have room for."""
+    tiles_m, tiles_n = (-(-extent // tile) for extent, tile in zip((m, n), config.tile, strict=True))
+    rounds = -(-tiles_m * tiles_n // sms)
+    wide_m = (rounds - 1) * sms // tiles_n
+    return wide_m, rounds * sms - wide_m * tiles_n

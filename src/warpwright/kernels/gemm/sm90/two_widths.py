@@ -1,0 +1,202 @@
+"""GEMM for Hopper whose last round has narrower tiles, so that every CTA multiplies for as long as the others.
+
+The upper rows of tiles have the tile of the configuration. The rows below have tiles of ``config.last`` columns: as
+many tiles as CTAs still need one. At 4096 × 4096, 512 tiles of 128 × 256 take four rounds on 132 SMs; 384 of them and
+144 of 128 × 232 take three rounds and one that is a tenth shorter.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue, Finish
+from warpwright.kernels.gemm.sm90.configs import CONFIGS, STORES, STRIP, Config
+from warpwright.kernels.gemm.sm90.fp8 import mainloop_fp8
+from warpwright.kernels.gemm.sm90.kernel import (
+    EVICT_FIRST,
+    REGISTERS,
+    fill_ring,
+    init_and_sync,
+    load_part,
+    mainloop,
+    operand_ring,
+    rasterize,
+)
+from warpwright.kernels.gemm.sm90.store import DelayedTile, block_of, store_strip, stored_block, unread
+from warpwright.kernels.tiles import PACKED, ROW_BYTES, WARP_ROWS, WARPS, atom, part, store_rows_to_smem
+from warpwright.lang import (
+    Expr,
+    If,
+    bf16,
+    clusterid,
+    elect_one,
+    f32,
+    kernel,
+    loop,
+    min,
+    nclusterid,
+    role,
+    select,
+    setmaxnreg,
+    shfl,
+    smem,
+    tid,
+    tma,
+    u32,
+    u64,
+    var,
+    warp,
+    wgmma,
+)
+from warpwright.lang.fragment import Fragment
+from warpwright.lang.smem import Tile
+from warpwright.types import Scalar
+
+__all__ = ["gemm_two_widths"]
+
+
+@kernel("sm_90a", threads=384)
+def gemm_two_widths(
+    a: tma.Map[Scalar],
+    b: tma.Map[Scalar],
+    d: tma.Map[Scalar],
+    tiles_m: u32,
+    tiles_n: u32,
+    tiles_k: u32,
+    batches: u32,
+    columns: u32,
+    bias: u64,
+    scale_a: u64,
+    scale_b: u64,
+    alpha: f32,
+    narrow_b: tma.Map[Scalar],
+    narrow_d: tma.Map[Scalar],
+    wide_m: u32,
+    narrow_n: u32,
+    *,
+    config: Config = CONFIGS["128x256"],
+    batched: str = "",
+    majors: tuple[str, str] = ("k", "k"),
+    dtype: type[Scalar] = bf16,
+    b_dtype: type[Scalar] | None = None,
+    out: type[Scalar] = bf16,
+    epilogue: Epilogue = PLAIN,
+) -> None:
+    """The parameters are those of `gemm`, for one matrix; then B and D once more, for the boxes of narrow tiles, the
+    rows of wide tiles, ``wide_m`` of ``tiles_m``, and the narrow tiles in a row. Every CTA has a wide tile.
+
+    role      warps  moves                                     waits for             signals
+    load      0      A, B: global -> ring                      ring.empty            ring.full
+    multiply  4-     ring -> registers -> blocks of D -> D     ring.full, own block  ring.empty
+    """
+    (tile_m, tile_n), consumers, last = config.tile, config.consumers, config.last
+    strips, k_columns = tile_m // STRIP // consumers, atom(dtype) * config.depth
+    ring = operand_ring(config, consumers, majors, (dtype, b_dtype or dtype))
+    blocks = smem.tile(out, (consumers * WARPS * STORES * WARP_ROWS, ROW_BYTES // out.nbytes), swizzle=128)
+    hints = [EVICT_FIRST if name in config.once else None for name in "ab"]
+    tiles = wide_m, tiles_n, tiles_k, batches
+    early = partial(fill_ring, ring, config, (a, b), majors, tiles, "", hints)
+    init_and_sync(ring, (1, 1), (a, b, d), early)
+
+    def wide_tiles() -> Iterator[tuple[Expr, Expr]]:
+        for row, col in rasterize(wide_m, tiles_n, config.group):
+            yield row * tile_m, col * tile_n
+
+    def narrow_tiles() -> Iterator[tuple[Expr, Expr]]:
+        """The CTA after the one with the last wide tile has the first narrow one."""
+        done = wide_m * tiles_n % nclusterid.x
+        start = select(clusterid.x < done, clusterid.x + nclusterid.x, clusterid.x) - done
+        for row, col in rasterize(tiles_m - wide_m, narrow_n, config.group, start):
+            yield (wide_m + row) * tile_m, col * last
+
+    @role(warps=range(WARPS))
+    def spare() -> None:
+        setmaxnreg.dec(REGISTERS[consumers][0])
+
+    @role(warp=0, elect=True)
+    def load() -> None:
+        slots, filled = ring.producer(), var(u32, min(tiles_k, config.stages))
+        for _ in loop(filled):
+            next(slots)
+        for row, col in wide_tiles():
+            for k in loop(filled, tiles_k):
+                slot = next(slots)
+                slot.empty.wait()
+                slot.full.arrive_expect_tx(slot.nbytes)
+                load_part(slot.a, a, majors[0], (), row, k * k_columns, slot.full, hint=hints[0])
+                load_part(slot.b, b, majors[1], (), col, k * k_columns, slot.full, hint=hints[1])
+            filled.set(0)
+        for row, col in narrow_tiles():
+            for k in loop(tiles_k):
+                slot = next(slots)
+                narrow = part(slot.b, 0, last, majors[1])
+                slot.empty.wait()
+                slot.full.arrive_expect_tx(slot.a.nbytes + narrow.nbytes)
+                load_part(slot.a, a, majors[0], (), row, k * k_columns, slot.full, hint=hints[0])
+                load_part(narrow, narrow_b, majors[1], (), col, k * k_columns, slot.full, hint=hints[1])
+        slots.wait_all_empty()
+
+    @role(warps=range(WARPS, WARPS + WARPS * consumers))
+    def multiply() -> None:
+        setmaxnreg.inc(REGISTERS[consumers][1])
+        leads, stores = tid.x % (WARPS * 32) == 0, elect_one()
+        first = shfl.idx(warp.id // WARPS - 1, 0) * strips
+        sums = [wgmma.accumulator(f32, (STRIP, tile_n)) for _ in range(strips)]
+        narrow_sums = [replace(acc, shape=(STRIP, last), regs=acc.regs[: last // 2]) for acc in sums]
+        slots, completed, own = ring.consumer(), ring.consumer(), warp.id - WARPS
+        finish = epilogue.prepare(alpha, scale_a, scale_b, bias, columns)
+        delays = config.delayed and out in PACKED and epilogue.activation in ("", "relu")
+        delayed = DelayedTile(sums, blocks, 2) if delays else None
+        store_last = partial(delayed.store, d, own, stores) if delayed else None
+
+        def multiply_tile(sums: list[Fragment]) -> None:
+            """Multiply the k-blocks of a tile; the tile before is stored meanwhile."""
+            promoted = builtins.min(config.promoted, sums[0].shape[1])
+            for slot in (
+                mainloop_fp8(sums, replace(config, promoted=promoted), first, 0, tiles_k, slots)
+                if promoted
+                else mainloop(sums, first, 0, tiles_k, slots, completed, majors, store_last)
+            ):
+                with If(leads):
+                    slot.empty.arrive()
+
+        for row, col in wide_tiles():
+            multiply_tile(sums)
+            if delayed:
+                delayed.keep(sums, (row + first * STRIP, col), finish)
+            for i, acc in enumerate(sums if delayed is None else ()):
+                store_strip(acc, d, blocks, own, (), row + (first + i) * STRIP, col, stores, finish, True)
+        for row, col in narrow_tiles():
+            multiply_tile(narrow_sums)
+            for i, acc in enumerate(narrow_sums):
+                store_narrow(acc, (d, narrow_d), blocks, own, (row + (first + i) * STRIP, col), stores, finish)
+        if store_last:
+            store_last()
+        with If(stores):
+            tma.wait_group(0, read=True)
+
+
+def store_narrow(
+    acc: Fragment,
+    maps: tuple[tma.Map[Scalar], tma.Map[Scalar]],
+    blocks: Tile,
+    own: Expr,
+    corner: tuple[Expr, Expr],
+    stores: Expr,
+    finish: Finish,
+) -> None:
+    """`store_strip` of a narrow tile: the last block has the columns that remain, and its own tensor map of D."""
+    columns = blocks.shape[1]
+    lefts = range(0, acc.shape[1], columns)
+    for number, left in enumerate(lefts):
+        width = builtins.min(columns, acc.shape[1] - left)
+        block = block_of(blocks, own, number)
+        if width < columns:
+            block = smem.tile(blocks.dtype, (WARP_ROWS, width)).placed(*block.place.known())
+        values = finish(acc.regs[left // 2 : (left + width) // 2], corner[1] + left)
+        to = maps[width < columns]
+        with stored_block(block, to, corner, left, own, unread(number, len(lefts)), stores):
+            store_rows_to_smem(block, values, blocks.dtype in PACKED)
