@@ -212,9 +212,9 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "hopper 7": functools.partial(ladder_gemm, "h200", 7, (512, 1024, 384), 4),
     "hopper 8": functools.partial(ladder_gemm, "h200", 8, (512, 1024, 384), 4),
     "hopper delayed": functools.partial(hopper, sm90.CONFIGS["128x256"], (512, 1024, 384), 4),
-    "hopper two widths": functools.partial(
+    "hopper two widths": functools.partial(  # the third CTA has no narrow tile
         hopper, replace(sm90.CONFIGS["128x256 two widths"], group=2, last=232), (512, 464, 384), 3
-    ),  # the third CTA has no narrow tile
+    ),
     "hopper 16 rows": functools.partial(hopper, sm90.CONFIGS["64x64 stream rotated, 16 rows"], (16, 128, 3328), 1),
     "hopper split": functools.partial(hopper, sm90.CONFIGS["64x64 split 4"], (60, 120, 5376), 8),
     "hopper fp8 split": functools.partial(hopper, sm90.CONFIGS["fp8 64x64 split 2"], (60, 120, 5376), 4),

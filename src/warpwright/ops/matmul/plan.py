@@ -277,6 +277,12 @@ def plan_sm90(
             f"matmul: given level= with {config.rows} rows of A in a stage for an A of {m} rows that is dense along "
             f"{'K' if majors[0] == 'k' else 'M'}; expected at most {config.rows} rows, dense along K: leave level= out"
         )
+    if config.last and not sm90.takes_two_widths(config):
+        raise UsageError(
+            f"matmul: given level= with last={config.last}, tiles of two widths; expected single persistent CTAs with "
+            "an early ring, two or three consumers, and tiles of a multiple of 128 columns, in FP8 `promoted` columns: "
+            "take last=0"
+        )
     config = sm90.fit_slices(config, k, a[2].itemsize)
     batches = d[0][0] if len(d[0]) > MATRIX else 1
     config = sm90.fit_last(config, m, extents(b, majors[1])[0], sms=sms, batches=batches, major=majors[1])

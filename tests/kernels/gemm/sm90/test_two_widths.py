@@ -10,11 +10,22 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import warpwright as ww
 from tests.kernels.gemm.sm90.test_kernel import ALL, assert_clean, lines_of, report
 from tests.kernels.helpers import normal
 from tests.samples import sampled
+from warpwright.errors import UsageError
 from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue
-from warpwright.kernels.gemm.sm90 import CONFIGS, Config, choose, fit_last, kernel_of, plan_gemm, worthwhile
+from warpwright.kernels.gemm.sm90 import (
+    CONFIGS,
+    Config,
+    choose,
+    fit_last,
+    kernel_of,
+    plan_gemm,
+    takes_two_widths,
+    worthwhile,
+)
 from warpwright.kernels.gemm.sm90.estimate import Problem, estimate_us
 from warpwright.kernels.reference import finished
 from warpwright.lang import bf16, e4m3, f16, f32, tma
@@ -74,6 +85,18 @@ def test_no_narrow_tiles_where_they_are_no_gain(shape: tuple[int, int, int], mor
 def test_narrow_tiles_of_a_b_that_is_dense_along_n_are_whole_panels() -> None:
     assert fit_last(WIDE, 8192, 8192, sms=132, major="mn").last == 192
     assert fit_last(WIDE, 8192, 8192, sms=132).last == 160
+
+
+@pytest.mark.parametrize("config", [CONFIGS["128x256"], CONFIGS["128x192"], CONFIGS["64x128"], CONFIGS["fp8 128x256"]])
+def test_other_configurations_have_no_tiles_of_two_widths(config: Config) -> None:
+    a = np.zeros((256, 64), BF16)
+    with pytest.raises(UsageError) as caught:
+        ww.matmul(a, a.T, device="h200", level=replace(config, last=72))
+    assert str(caught.value) == (
+        "matmul: given level= with last=72, tiles of two widths; expected single persistent CTAs with an early ring, "
+        "two or three consumers, and tiles of a multiple of 128 columns, in FP8 `promoted` columns: take last=0"
+    )
+    assert all(takes_two_widths(each) for each in CONFIGS.values() if each.last)
 
 
 def test_a_fitted_configuration_stays_as_it_is() -> None:

@@ -43,7 +43,7 @@ class Config:
     early        the ring is filled for the first tile before the cluster synchronises; not with rotate, not with slices
     delayed      a tile of 16-bit elements is rounded at its end, and stored while the next one is multiplied
     last         columns of the tiles of the last round, which `fit_last` widens so that all CTAs have one; 0: those of
-                 the tile; only with early, and for single CTAs
+                 the tile; only where `takes_two_widths`
     """
 
     tile: tuple[int, int] = (128, 256)

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from warpwright.kernels.gemm.sm90.configs import Config
 
-__all__ = ["fit_last", "widths"]
+__all__ = ["fit_last", "takes_two_widths", "widths"]
 
+PAIR = 128  # columns of a warp's two blocks of 16-bit elements
 COLUMNS = {"k": 8, "mn": 64}  # N of a wgmma is a multiple of 8; 64 where rows of B in memory, 128 bytes, lie along N
 
 
@@ -28,6 +29,13 @@ def fit_last(config: Config, m: int, n: int, *, sms: int, batches: int = 1, majo
     columns = -(-max(-(-n // in_a_row), config.last) // step) * step
     fits = batches == 1 and columns < tile_n and wide_m * -(-n // tile_n) >= sms
     return replace(config, last=columns if fits else 0)
+
+
+def takes_two_widths(config: Config) -> bool:
+    """Whether `gemm_two_widths` has a kernel of ``config``, whose tiles are whole pairs of a warp's blocks of D."""
+    alone = config.cluster == config.slices == 1 and config.persistent and config.specialised and config.consumers > 1
+    plain = config.early and not config.rotate and not config.rows
+    return alone and plain and config.tile[1] % PAIR == 0 and config.promoted in (0, config.tile[1])
 
 
 def widths(config: Config, m: int, n: int, *, sms: int) -> tuple[int, int]:

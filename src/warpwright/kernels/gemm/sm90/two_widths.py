@@ -77,7 +77,7 @@ def gemm_two_widths(
     wide_m: u32,
     narrow_n: u32,
     *,
-    config: Config = CONFIGS["128x256"],
+    config: Config = CONFIGS["128x256 two widths"],
     batched: str = "",
     majors: tuple[str, str] = ("k", "k"),
     dtype: type[Scalar] = bf16,
@@ -85,8 +85,9 @@ def gemm_two_widths(
     out: type[Scalar] = bf16,
     epilogue: Epilogue = PLAIN,
 ) -> None:
-    """The parameters are those of `gemm`, for one matrix; then B and D once more, for the boxes of narrow tiles, the
-    rows of wide tiles, ``wide_m`` of ``tiles_m``, and the narrow tiles in a row. Every CTA has a wide tile.
+    """The parameters are those of `gemm` for one matrix, so ``batched`` is empty; then B and D once more, in boxes of
+    narrow tiles; ``wide_m`` of the ``tiles_m`` rows of tiles have wide tiles, the others ``narrow_n`` narrow ones each.
+    Every CTA has a wide tile.
 
     role      warps  moves                                     waits for             signals
     load      0      A, B: global -> ring                      ring.empty            ring.full
