@@ -281,7 +281,7 @@ def test_ptx_prints_the_level() -> None:
     [
         (("gemm",), ("gemm_halves", "sm_100a", 256)),
         (("gemm", "--device", "h200", "--level", 3), ("gemm", "sm_90a", 256)),
-        (("gemm", "--device", "h200"), ("gemm", "sm_90a", 384)),
+        (("gemm", "--device", "h200"), ("gemm_two_widths", "sm_90a", 384)),
         (("attention",), ("attention", "sm_100a", 512)),
         (("attention", "--device", "h200", "--size", "1x16x1x4096x128"), ("attention", "sm_90a", 256)),
         (("attention", "--step", "v3"), ("attention_meeting", "sm_120a", 384)),

@@ -88,7 +88,7 @@ def test_tune_keeps_the_fastest_and_says_what_was_chosen_before(measured: Measur
         "kept": True,
         "verified": True,
     }
-    assert [row["config"] for row in rows if row["chosen_before"]] == ["128x256"]
+    assert [row["config"] for row in rows if row["chosen_before"]] == ["128x256 two widths"]
     assert sum(row["kept"] for row in rows) == 1
     (choice,) = measurements.choices("h200")
     assert (choice.problem, choice.config, choice.us) == ((4096, 4096, 4096, "bfloat16"), "64x64", 1.0)
