@@ -111,7 +111,7 @@ def test_the_estimate_counts_a_shorter_last_round() -> None:
     wide, narrow = (estimate_us(each, problem, sms=132) for each in (replace(WIDE, last=0), WIDE))
     assert choose(9088, 768, 1600) is WIDE and 0.8 * wide < narrow < 0.95 * wide
     assert choose(9088, 768, 1600, batches=2) is not WIDE
-    assert not fit_last(FP8, 2125, 4224, sms=132).last and choose(2125, 4224, 1024, 1) is CONFIGS["fp8 128x128"]
+    assert not fit_last(FP8, 3675, 4224, sms=132).last and choose(3675, 4224, 1792, 1) is CONFIGS["fp8 128x256"]
 
 
 @sampled("last", [8, 64, 104, 128, 192, 232, 248], every=3)
