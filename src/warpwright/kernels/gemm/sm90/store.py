@@ -21,7 +21,7 @@ from warpwright.kernels.tiles import (
     store_packed_rows,
     store_rows_to_smem,
 )
-from warpwright.lang import Expr, If, fence, loop, tma, u32, var, warp
+from warpwright.lang import Expr, If, fence, loop, smem, tma, u32, var, warp
 from warpwright.lang.fragment import Fragment
 from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
@@ -40,14 +40,18 @@ def store_strip(
     stores: Expr,
     finish: Finish,
     matrices: bool,
+    rest: tma.Map[Scalar] | None = None,
 ) -> None:
-    """A strip to D after ``finish``. ``own`` numbers the storing warps."""
+    """A strip to D after ``finish``. ``own`` numbers the storing warps. A last block of fewer columns than the others
+    is stored by ``rest``, a tensor map of D with such a box."""
     columns = blocks.shape[1]
     lefts = range(0, acc.shape[1], columns)
     for number, left in enumerate(lefts):
-        block = block_of(blocks, own, number)
-        values = finish(acc.regs[left // 2 : (left + columns) // 2], col + left)
-        with stored_block(block, d, (*matrix, row, col), left, own, unread(number, len(lefts)), stores):
+        block, to, width = block_of(blocks, own, number), d, min(columns, acc.shape[1] - left)
+        if width < columns and rest is not None:
+            block, to = smem.tile(blocks.dtype, (WARP_ROWS, width)).placed(*block.place.known()), rest
+        values = finish(acc.regs[left // 2 : (left + width) // 2], col + left)
+        with stored_block(block, to, (*matrix, row, col), left, own, unread(number, len(lefts)), stores):
             store_rows_to_smem(block, values, matrices and blocks.dtype in PACKED)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue, Finish
+from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue
 from warpwright.kernels.gemm.sm90.configs import CONFIGS, STORES, STRIP, Config
 from warpwright.kernels.gemm.sm90.fp8 import mainloop_fp8
 from warpwright.kernels.gemm.sm90.kernel import (
@@ -25,8 +25,8 @@ from warpwright.kernels.gemm.sm90.kernel import (
     operand_ring,
     rasterize,
 )
-from warpwright.kernels.gemm.sm90.store import DelayedTile, block_of, store_strip, stored_block, unread
-from warpwright.kernels.tiles import PACKED, ROW_BYTES, WARP_ROWS, WARPS, atom, part, store_rows_to_smem
+from warpwright.kernels.gemm.sm90.store import DelayedTile, store_strip
+from warpwright.kernels.tiles import PACKED, ROW_BYTES, WARP_ROWS, WARPS, atom, part
 from warpwright.lang import (
     Expr,
     If,
@@ -52,7 +52,6 @@ from warpwright.lang import (
     wgmma,
 )
 from warpwright.lang.fragment import Fragment
-from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
 __all__ = ["gemm_two_widths"]
@@ -173,31 +172,9 @@ def gemm_two_widths(
         for row, col in narrow_tiles():
             multiply_tile(narrow_sums)
             for i, acc in enumerate(narrow_sums):
-                store_narrow(acc, (d, narrow_d), blocks, own, (row + (first + i) * STRIP, col), stores, finish)
+                top = row + (first + i) * STRIP
+                store_strip(acc, d, blocks, own, (), top, col, stores, finish, True, narrow_d)
         if store_last:
             store_last()
         with If(stores):
             tma.wait_group(0, read=True)
-
-
-def store_narrow(
-    acc: Fragment,
-    maps: tuple[tma.Map[Scalar], tma.Map[Scalar]],
-    blocks: Tile,
-    own: Expr,
-    corner: tuple[Expr, Expr],
-    stores: Expr,
-    finish: Finish,
-) -> None:
-    """`store_strip` of a narrow tile: the last block has the columns that remain, and its own tensor map of D."""
-    columns = blocks.shape[1]
-    lefts = range(0, acc.shape[1], columns)
-    for number, left in enumerate(lefts):
-        width = builtins.min(columns, acc.shape[1] - left)
-        block = block_of(blocks, own, number)
-        if width < columns:
-            block = smem.tile(blocks.dtype, (WARP_ROWS, width)).placed(*block.place.known())
-        values = finish(acc.regs[left // 2 : (left + width) // 2], corner[1] + left)
-        to = maps[width < columns]
-        with stored_block(block, to, corner, left, own, unread(number, len(lefts)), stores):
-            store_rows_to_smem(block, values, blocks.dtype in PACKED)
