@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from warpwright import cuda
 from warpwright.errors import UsageError
+from warpwright.vgpu.machine import schedule
 
 GPU_TESTS = Path(__file__).parent / "gpu"
 
@@ -37,6 +38,16 @@ MISSING = missing()
 def no_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The tests ignore the tuned configurations of this machine."""
     os.environ["WARPWRIGHT_CONFIG"] = str(tmp_path_factory.mktemp("settings"))
+
+
+@pytest.fixture
+def one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clusters run in one order, and all of them begin while the first one waits for a limit of 2 ms.
+
+    On busy CPUs a cluster that waits may reach its limit before the cluster that it waits for has run.
+    """
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(schedule, "_LONG", 10_000)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from warpwright.kernels.gemm.sm90.reduce_scatter import ALONE, gemm_reduce_scatt
 from warpwright.kernels.node import Lack, lack_of
 from warpwright.lang.trace import Traced
 
+pytestmark = pytest.mark.usefixtures("one_worker")
 SMALL = replace(ALONE, tile=(128, 128), stages=2)
 LIMIT_NS = 2_000_000  # of the virtual GPU, whose time advances when a thread reads it
 CASES: dict[str, tuple[Callable[[], Traced], Callable[[], Any]]] = {
