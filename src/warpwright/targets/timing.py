@@ -78,8 +78,8 @@ class Timing:
     mma_latency: float
     mma_queue: int
     wgmma_queue: int
-    wgmma_slots: float
-    wgmma_register_slots: float
+    wgmma_burst: float
+    wgmma_register_burst: float
     wgmma_special: float
     commit: float
     tmem_latency: float
@@ -182,8 +182,9 @@ UNITS = {
     "mma_latency": "cycles from the end of a tensor instruction's pipe occupancy until its accumulator is readable",
     "mma_queue": "tensor instructions in flight a CTA before issue stalls",
     "wgmma_queue": "wgmmas of a warpgroup in flight before issue stalls",
-    "wgmma_slots": "share of each scheduler's issue slots that arithmetic loses while a wgmma executes",
-    "wgmma_register_slots": "the same, A in registers",
+    "wgmma_burst": "cycles of a scheduler between two runs of instructions while a wgmma executes: it has the ports of "
+    "the registers",
+    "wgmma_register_burst": "the same, A in registers",
     "wgmma_special": "the same share of the cycles of the special-function units",
     "commit": "cycles from the completion of tensor instructions until the arrive of their commit takes effect",
     "tmem_latency": "cycles of a small tcgen05.ld until wait::ld returns",

@@ -8,7 +8,7 @@ import pytest
 import warpwright as ww
 from warpwright import targets
 from warpwright.lang import Global, ctaid, f32, kernel, ld, st, tid, u16, u32
-from warpwright.vgpu.timing.units import SKEW, IssueSlots, Memory, Unit, Units
+from warpwright.vgpu.timing.units import SKEW, Memory, Pipe, Scheduler, Unit, Units
 
 H200 = targets.timing_of("h200")
 
@@ -26,8 +26,9 @@ def test_a_unit_uses_idle_time_after_its_first_use() -> None:
     assert unit.take(1010.0 + 2 * SKEW, 5.0, SKEW) == 1010.0 + SKEW + 5.0
 
 
-def test_warps_alternate_in_issue_slots() -> None:
-    unit = IssueSlots()
+@pytest.mark.parametrize("kind", [Pipe, Scheduler])
+def test_warps_alternate_in_a_pipe_and_in_issue_slots(kind: type[Pipe]) -> None:
+    unit = kind()
     long = unit.take(0.0, 100.0)
     assert unit.end(long) == 100.0
     short = unit.take(50.0, 10.0)  # every other slot from there on
@@ -39,8 +40,8 @@ def test_warps_alternate_in_issue_slots() -> None:
     assert unit.end(unit.take(1000.0, 3.0)) == 1003.0
 
 
-def test_mmas_take_issue_slots_until_they_end() -> None:
-    unit = IssueSlots()
+def test_mmas_take_a_share_of_a_pipe_until_they_end() -> None:
+    unit = Pipe()
     unit.slow(0.0, 20.0, 0.5)
     first = unit.take(0.0, 8.0)
     assert unit.end(first) == 16.0
@@ -49,6 +50,26 @@ def test_mmas_take_issue_slots_until_they_end() -> None:
     unit.slow(12.0, 60.0, 0.5)  # more MMAs
     assert (unit.end(first), unit.end_at(24.0, second)) == (24.0, 32.0)
     assert unit.end_at(40.0, second) == 40.0
+
+
+def test_runs_of_instructions_alternate_with_bursts_of_a_wgmma() -> None:
+    """A burst of three cycles: one warp issues an instruction every four cycles, of two warps each one every five."""
+    unit = Scheduler()
+    unit.slow(0.0, 1000.0, 3.0)
+    first = unit.issue(0.0, 10.0, 0.0)
+    assert unit.end(first) == pytest.approx(40.0)
+    second = unit.issue(20.0, 5.0, 0.0)  # when the first has five left
+    assert [unit.end(mark) for mark in (first, second)] == pytest.approx([45.0, 45.0])
+    assert unit.stolen(45.0) == pytest.approx(5.0)  # of a run of two instructions the second one delays the tensor core
+    assert unit.stolen(45.0) == 0.0
+    assert unit.end(unit.issue(1000.0, 8.0, 4.0)) == pytest.approx(1012.0)  # after the wgmma
+
+
+def test_instructions_that_follow_one_another_delay_the_tensor_core() -> None:
+    unit = Scheduler()
+    unit.slow(0.0, 1000.0, 3.0)
+    assert unit.end(unit.issue(0.0, 2.0, 64.0)) == pytest.approx(2 * 4 + 64)
+    assert (unit.stolen(72.0), unit.busy) == (64.0, 66.0)
 
 
 @pytest.mark.parametrize("ranks", [(0,), (0, 1)])

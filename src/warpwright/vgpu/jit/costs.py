@@ -23,13 +23,14 @@ from warpwright.vgpu.program.program import Block, Inst, Program, mentions, regi
 __all__ = ["NEED", "WARP_MMAS", "Costs", "costs_of", "elapsed", "is_memory"]
 
 FIELD = 21  # bits of a counter in a stamp; counters wrap: between two rows of a warp they must grow by less than 2^21
+LOW = 3  # counters in the low word of a stamp
 NEED = 1 << 30  # added to the number of a load in the row that waits for its values
 WARP_MMAS = ("mma", "wmma.mma")
-WIDEST = 2.0  # issue slots of an instruction whose pipe takes longer: the scheduler issues others
 _WIDE = ("u64", "s64", "b64")
 _HALF = (  # their pipe accepts one every other cycle
     "setp", "selp", "slct", "min", "max", "and", "or", "xor", "not", "cnot", "shl", "shr", "lop3", "prmt", "bfe", "bfi",
 )  # fmt: skip
+_HALF_RATE = ("half", "convert", "wide", "multiply")  # kinds whose pipes take two cycles for a warp
 _MUFU = ("ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh")
 _EXTREMA = ("max.s32", "min.s32", "max.u32", "min.u32")
 _WAIT = "mbarrier.try_wait"
@@ -41,8 +42,8 @@ _FREE = ("mov", "cvta", "ld.param", "bra", "exit", "ret", "isspacep", "createpol
 
 @dataclass(slots=True)
 class Costs:
-    """Packed counters, see `elapsed`. ``offset``: from the start of its block to an anchor; ``total``: of a block;
-    ``needs``: loads for which an instruction waits; ``ends``: loads for which the end of a block waits."""
+    """Packed counters of a warp, see `elapsed`. ``offset``: from the start of its block to an anchor; ``total``: of a
+    block; ``needs``: loads for which an instruction waits; ``ends``: loads for which the end of a block waits."""
 
     offset: dict[int, int] = field(default_factory=dict)
     total: dict[int, int] = field(default_factory=dict)
@@ -149,7 +150,8 @@ class _Schedule:
         self.block, self.timing, self.loads, self.free = block, timing, loads, free
         self.now = 0.0
         self.count = 0.0
-        self.slots = 0.0
+        self.runs: set[float] = set()
+        self.dense = 0
         self.pipes: dict[str, float] = {}
         self.scheduler = _Pipe()
         self.reserved: dict[str, _Pipe] = defaultdict(_Pipe)
@@ -182,7 +184,6 @@ class _Schedule:
         if inst.index in self.free:
             slots, latency, issues = 0.0, 0.0, False
         self.count += issues
-        self.slots += issues * max(1.0, slots / self.timing.slots[pipe] * min(self.timing.slots[pipe], WIDEST))
         self.pipes[pipe] = self.pipes.get(pipe, 0.0) + slots
         deps = frozenset(d for name in uses for d in self._pending(name)) - self.satisfied
         start = max((self.ready.get(name, 0.0) for name in uses), default=0.0)
@@ -205,8 +206,9 @@ class _Schedule:
             self.pending[name] = frozenset((inst.index,)) if _is_late(inst) else deps
 
     def _stamp(self, cycles: float) -> int:
-        counters = (cycles, self.slots, self.pipes.get("mufu", 0.0))
-        return sum(round(count) << i * FIELD for i, count in enumerate(counters))
+        half = sum(self.pipes.get(pipe, 0.0) for pipe in _HALF_RATE)
+        counters = (cycles, self.count - self.dense, self.pipes.get("mufu", 0.0), half, self.dense)
+        return sum(round(count) << (i // LOW * 64 + i % LOW * FIELD) for i, count in enumerate(counters))
 
     def _start(self, start: float, pipe: str, slots: float, issues: bool) -> float:
         """Reserve scheduler and pipe for an instruction whose operands are ready at ``start``; returns its issue
@@ -215,16 +217,21 @@ class _Schedule:
         if slots > 1:
             begin = max(begin, self.reserved[pipe].reserve(begin, slots) + 1 - slots)
         self.last = max(self.last, begin + issues)
+        if pipe == "float" and issues:
+            self.dense += begin - 1 in self.runs or begin + 1 in self.runs
+            self.runs.add(begin)
         return begin
 
     def _pending(self, name: str) -> frozenset[int]:
         return self.pending.get(name, self.loads.get(name, frozenset()))
 
 
-def elapsed(now: Any, before: Any) -> tuple[Any, Any, Any]:
-    """Cycles, issue slots and special-function cycles between two stamps of a warp: integers, or arrays of uint64."""
-    difference, mask = (now - before) & (1 << 64) - 1, (1 << FIELD) - 1
-    return difference & mask, difference >> FIELD & mask, difference >> 2 * FIELD
+def elapsed(low: Any, high: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """What a warp has spent, from the differences of both words of two of its stamps (integers, or arrays of uint64):
+    cycles, instructions, cycles of the special-function unit, cycles of the pipes of half rate, and how many other
+    instructions follow one another in each cycle."""
+    mask = (1 << FIELD) - 1
+    return low & mask, low >> FIELD & mask, low >> 2 * FIELD & mask, high & mask, high >> FIELD & mask
 
 
 def _latest(loads: set[int] | frozenset[int]) -> tuple[int, ...]:

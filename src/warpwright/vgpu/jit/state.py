@@ -33,6 +33,7 @@ __all__ = [
     "SIZE",
     "SPINNING",
     "STALLED",
+    "TIMED_WORDS",
     "WAIT_BAR",
     "WAIT_BULK",
     "WAIT_CLUSTER",
@@ -46,6 +47,7 @@ __all__ = [
 LANES = 32
 EXITED = 0x7FFF_FFFF
 RECORD_WORDS = 16
+TIMED_WORDS = 5  # of a row for timing: see record.ll
 QUEUE_HEADER_WORDS = 4  # records, capacity, events (bit k: lanes began to wait for k; bit 0: a warp is done), unused
 ROUNDS = 256  # of lane code without a look at the machine: it may run long, and an interrupt waits
 WGMMA_LOG = 128  # most wgmma in flight of a warp; the next one completes the first ones
@@ -124,8 +126,8 @@ _FIELDS: list[tuple[str, str, int]] = [
     ("pend_addr", "i8", 64),
     ("rows", "i8", 1),  # {count, capacity, -, -, rows…} of the recorder, 0 without one
     ("row_head", "i8", 1),  # this warp's number in the cluster << 32
-    ("cycles", "i8", 1),  # cycles | issue slots << 32 of the warp
-    ("row_saved", "i8", 1),  # the counters at the first failure of the wait `row_retry`
+    ("cycles", "i8", 2),  # the warp's counters, see `costs.elapsed`
+    ("row_saved", "i8", 2),  # the counters at the first failure of the wait `row_retry`
     ("row_retry", "i8", 1),
     ("marks", "i8", 1),  # the marks of the launch: blocks entered, guards true and false
     ("issued", "i8", 1),  # wgmma issued so far, and the addresses of that counter for the four warps of the group
@@ -160,6 +162,7 @@ CONTROL = {
     "WAIT_CLUSTER": WAIT_CLUSTER,
     "WAIT_BAR": WAIT_BAR,
     "WAIT_BULK": WAIT_BULK,
+    "TIMED_WORDS": TIMED_WORDS,
     "ROUNDS": ROUNDS,
     "NEWS_OF_BARS": 1 << WAIT_BAR,
     "NEWS_OF_SERVICES": 1 << WAIT_SERVICE,

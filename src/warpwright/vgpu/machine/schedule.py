@@ -100,7 +100,7 @@ class _Run:
 
     def work(self, worker: int) -> None:
         """Start clusters and step the resident ones until none is left."""
-        rows = row_buffer() if self.launch.records else None
+        rows = row_buffer(self.launch.timed) if self.launch.records else None
         idle: list[Cluster] = []
         resident: list[Cluster] = []
         progress = _Progress(self, worker)

@@ -8,35 +8,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwright.errors import LaunchError
+from warpwright.vgpu.jit.state import TIMED_WORDS
 from warpwright.vgpu.machine.events import Listener, Records, Rows
 from warpwright.vgpu.machine.launch import Launch
 from warpwright.vgpu.machine.state import ClusterState
 
-__all__ = ["CAPACITY", "ROWS_OF_ONE", "ROW_WORDS", "Tape", "row_buffer", "take_rows"]
+__all__ = ["CAPACITY", "ROWS_OF_ONE", "Tape", "row_buffer", "take_rows"]
 
-ROW_WORDS = 4  # instruction | warp << 32, cycles | slots << 32, two words: see record.ll
+ROW_WORDS = 4  # of a row for checks: see watch.ll
 ROWS_OF_ONE = 17  # rows that an instruction leaves at most, with its tables
 CAPACITY = 1 << 22  # rows between two turns of the scheduler; memory is only touched as far as it is used
 
 
-def row_buffer() -> Rows:
-    """Returns the buffer that lane code writes rows to: one for all clusters of a worker, of which one runs."""
-    buffer = np.empty((CAPACITY + 1) * ROW_WORDS, np.int64)
-    buffer[:ROW_WORDS] = 0, CAPACITY, 0, 0
+def row_buffer(timed: bool) -> Rows:
+    """Returns the buffer that lane code writes rows to, of which the first has their number and the most: one for all
+    clusters of a worker, of which one runs."""
+    buffer = np.empty((CAPACITY + 1, TIMED_WORDS if timed else ROW_WORDS), np.int64)
+    buffer[0] = 0
+    buffer[0, 1] = CAPACITY
     return buffer
 
 
 def take_rows(buffer: Rows, kernel: str) -> Rows:
     """Empties the buffer and returns its rows, a view. Raises LaunchError if the buffer was full."""
-    count = int(buffer[0])
+    count = int(buffer[0, 0])
     if count >= CAPACITY:
         raise LaunchError(f"kernel {kernel} runs too long without a pause to be timed.")
-    buffer[0] = 0
-    return buffer[ROW_WORDS : (count + 1) * ROW_WORDS].reshape(count, ROW_WORDS)
+    buffer[0, 0] = 0
+    return buffer[1 : count + 1]
 
 
 class Tape(Listener[Launch, ClusterState]):
-    """A listener that stores each cluster's rows and records and passes them to `recorded` when the cluster ends."""
+    """A listener of a timed launch that stores each cluster's rows and records and passes them to `recorded` when the
+    cluster ends."""
 
     def __init__(self) -> None:
         self.parts: dict[int, tuple[list[Rows], list[Records]]] = {}
@@ -54,7 +58,7 @@ class Tape(Listener[Launch, ClusterState]):
     def end(self, cluster: ClusterState, error: Exception | None = None, own: bool = False) -> None:
         rows, records = self.parts.pop(cluster.number)
         if error is None:
-            nothing = np.empty((0, ROW_WORDS), np.int64), np.empty((0, cluster.records.shape[1]), np.uint64)
+            nothing = np.empty((0, TIMED_WORDS), np.int64), np.empty((0, cluster.records.shape[1]), np.uint64)
             self.recorded(
                 cluster, np.concatenate([nothing[0], *rows]), np.concatenate([nothing[1], *records]).view(np.int64)
             )

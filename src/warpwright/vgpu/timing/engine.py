@@ -136,9 +136,10 @@ class Replay:
         run.alive = len(work.program.warps)
         for number, steps in enumerate(work.program.warps):
             rank = number // layout.per_cta
-            schedulers, special = self.units.schedulers[rank], self.units.special[rank]
-            own = (number % layout.per_cta + slot * layout.per_cta) % len(schedulers)
-            warp = Warp(steps, rank, number, run, schedulers[own], special[own], since=now)
+            units = self.units
+            own = (number % layout.per_cta + slot * layout.per_cta) % len(units.schedulers[rank])
+            pipes = units.schedulers[rank][own], units.half[rank][own], units.special[rank][own]
+            warp = Warp(steps, rank, number, run, *pipes, since=now)
             run.warps.append(warp)
             self.at(now, self.issue, warp)
 
@@ -150,9 +151,12 @@ class Replay:
             return
         step, unit = warp.steps[warp.at], warp.scheduler
         end = now + step.cycles
-        if step.slots:
-            warp.mark = unit.take(now, step.slots)
+        if step.slots or step.dense:
+            warp.mark = unit.issue(now, step.slots, step.dense)
             end = max(end, unit.end(warp.mark))
+        if step.half:
+            warp.half_mark = warp.half.take(now, step.half)
+            end = max(end, warp.half.end(warp.half_mark))
         if step.special:
             warp.special_mark = warp.special.take(now, step.special)
             end = max(end, warp.special.end(warp.special_mark))
@@ -161,7 +165,9 @@ class Replay:
     def perform(self, now: float, warp: Warp) -> None:
         """Perform a step, unless other warps have delayed its issue slots."""
         step, run = warp.steps[warp.at], warp.run
-        end = warp.scheduler.end_at(now, warp.mark) if step.slots else now
+        end = warp.scheduler.end_at(now, warp.mark) if step.slots or step.dense else now
+        if step.half:
+            end = max(end, warp.half.end_at(now, warp.half_mark))
         if step.special:
             end = max(end, warp.special.end_at(now, warp.special_mark))
         if end > now + LATE:

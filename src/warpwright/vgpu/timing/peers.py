@@ -45,7 +45,8 @@ class Peers:
         edges[firsts] += 1
         edges[lasts] -= 1
         kept, rest = np.cumsum(edges[:-1]) == 0, rows.copy()
-        rest[:, 1] -= _within_warps(rows[:, 0] >> 32, lasts, rows[lasts, 1] - rows[firsts, 1])
+        for word in (1, 4):
+            rest[:, word] -= _within_warps(rows[:, 0] >> 32, lasts, rows[lasts, word] - rows[firsts, word])
         return kept, rest[kept]
 
     def far(

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["program_of"]
 
 Ints = NDArray[np.int64]
+_NOTHING = [0] * 5  # the costs of a step that is not the first of its row
 # Random odd factors: rows are equal if the sums of their words times these are.
-_FACTORS = np.random.default_rng(1).integers(1 << 40, 1 << 62, 6) | 1
+_FACTORS = np.random.default_rng(1).integers(1 << 40, 1 << 62, 8) | 1
 
 
 def program_of(cluster: ClusterState, rows: Ints, records: Ints, keys: Ints, facts: Facts) -> Program:
@@ -77,17 +78,18 @@ def _mmas(reader: Reader, rows: Ints, constant: NDArray[np.bool_]) -> Mmas:
     found: Mmas = []
     for number, first, count in zip(different.tolist(), firsts.tolist(), counts.tolist(), strict=True):
         if number in reader.facts.mmas:
-            (step,) = _steps(reader, rows[first].tolist(), [0, 0, 0], deque())
+            (step,) = _steps(reader, rows[first].tolist(), _NOTHING, deque())
             found += [(what, count * flops) for what, flops in mmas_of([step])]
     return found
 
 
 def _elapsed(rows: Ints) -> Ints:
-    """Cycles, issue slots and special-function cycles of each row since the row before it of its warp."""
-    warps, stamps = rows[:, 0] >> 32, rows[:, 1].astype(np.uint64)
+    """What `costs.elapsed` has for each row since the row before it of its warp."""
+    warps, stamps = rows[:, 0] >> 32, rows[:, [1, 4]].astype(np.uint64)
     before = np.zeros_like(stamps)
-    before[1:] = np.where(warps[1:] == warps[:-1], stamps[:-1], 0)
-    return np.stack(elapsed(stamps, before), axis=1).astype(np.int64)
+    before[1:] = np.where((warps[1:] == warps[:-1])[:, None], stamps[:-1], 0)
+    low, high = (stamps - before).T
+    return np.stack(elapsed(low, high - (stamps[:, 0] < before[:, 0])), axis=1).astype(np.int64)
 
 
 def _constant(reader: Reader, rows: Ints) -> NDArray[np.bool_]:
@@ -102,7 +104,7 @@ def _constant(reader: Reader, rows: Ints) -> NDArray[np.bool_]:
 
 def _shared_steps(reader: Reader, rows: Ints, spent: Ints, constant: NDArray[np.bool_]) -> list[Step]:
     """The step of each constant row, the same one for equal rows; that of any other row means nothing."""
-    words = np.column_stack([rows[:, 0], rows[:, 2:], spent])
+    words = np.column_stack([rows[:, 0], rows[:, 2:4], spent])
     digests = np.where(constant, (words * _FACTORS).sum(axis=1), 0)
     _, firsts, which = np.unique(digests, return_index=True, return_inverse=True)
     table = np.empty(len(firsts), object)
@@ -120,10 +122,10 @@ def _steps(reader: Reader, row: list[int], spent: list[int], queue: deque[list[i
         found: Steps = [{"kind": "need", "number": number}]
     else:
         found = _read(reader, number, warp // reader.cluster.per_cta, row, queue)
-    costs = [spent, *([0, 0, 0] for _ in found[1:])]
+    costs = [spent, *(_NOTHING for _ in found[1:])]
     return [
-        Step(cycles=cycles, slots=slots, inst=number, special=special, **more)
-        for more, (cycles, slots, special) in zip(found, costs, strict=False)
+        Step(cycles=cycles, slots=slots, inst=number, special=special, half=half, dense=dense, **more)
+        for more, (cycles, slots, special, half, dense) in zip(found, costs, strict=False)
     ]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warpwright.vgpu.timing.steps import Program, Step
-from warpwright.vgpu.timing.units import Barrier, IssueSlots, Units
+from warpwright.vgpu.timing.units import Barrier, Pipe, Scheduler, Units
 
 __all__ = ["NEVER", "Layout", "Outcome", "Run", "Warp", "Work"]
 
@@ -69,8 +69,9 @@ class Warp:
     rank: int
     number: int
     run: Run
-    scheduler: IssueSlots
-    special: IssueSlots
+    scheduler: Scheduler
+    half: Pipe
+    special: Pipe
     at: int = 0
     since: float = 0.0
     ready: dict[int, float] = field(default_factory=dict)
@@ -82,6 +83,7 @@ class Warp:
     groups: list[int] = field(default_factory=list)
     issued: int = 0
     mark: float = 0.0
+    half_mark: float = 0.0
     special_mark: float = 0.0
 
 

@@ -43,8 +43,8 @@ TRAFFIC: set[str] = set()  # forms whose records move data through L2
 
 
 class Step(NamedTuple):
-    """One row: its kind (`replay` has a method of that name), the instruction, operands, and the cycles, issue slots
-    and cycles of the special-function unit since the row before it."""
+    """One row: its kind (`replay` has a method of that name), the instruction, operands, and what `costs.elapsed` has
+    since the row before it: ``slots`` are instructions, ``dense`` those of them that follow one another."""
 
     kind: str
     cycles: int
@@ -54,6 +54,8 @@ class Step(NamedTuple):
     number: int = 0
     nbytes: int = 0
     special: int = 0
+    half: int = 0
+    dense: int = 0
 
 
 @dataclass(slots=True)

@@ -98,13 +98,16 @@ def issue_wgmma(replay: Replay, warp: Warp, step: Step, now: float) -> float:
 
 def run_wgmma(replay: Replay, warp: Warp, step: Step, now: float, group: int) -> None:
     run, mma, timing = warp.run, step.what, replay.timing
-    unit = replay.units.tensor[warp.rank]
+    units, rank = replay.units, warp.rank
+    unit, schedulers = units.tensor[rank], units.schedulers[rank]
+    unit.free = max(unit.free, now) + sum(each.stolen(now) for each in schedulers) / len(schedulers)
     begin = max(now + timing.mma_issue, unit.free)
-    end = mma_end(replay, warp.rank, mma, begin)
+    end = mma_end(replay, rank, mma, begin)
     unit.take(begin, end - begin)
-    share = timing.wgmma_slots if mma.left else timing.wgmma_register_slots
-    for scheduler, special in zip(replay.units.schedulers[warp.rank], replay.units.special[warp.rank], strict=True):
-        scheduler.slow(now, end, 1 - share)
+    burst = timing.wgmma_burst if mma.left else timing.wgmma_register_burst
+    for scheduler, half, special in zip(schedulers, units.half[rank], units.special[rank], strict=True):
+        scheduler.slow(now, end, burst)
+        half.slow(now, end, timing.slots["half"] / (1 + burst))
         special.slow(now, end, 1 - timing.wgmma_special)
     run.wgmma_ends.setdefault(group, []).append(end)
     replay.outcome.add_mma(begin, end, mma.flops)

@@ -8,7 +8,7 @@ from typing import Any
 
 from warpwright.targets import Timing
 
-__all__ = ["WINDOW", "Barrier", "IssueSlots", "Memory", "Unit", "Units"]
+__all__ = ["WINDOW", "Barrier", "Memory", "Pipe", "Scheduler", "Unit", "Units"]
 
 WINDOW = 512.0  # cycles over which shared-memory bandwidth is averaged
 SKEW = 640.0  # cycles that SMs are apart (start.load.* of bench/micro.py): an idle share may be used that much later
@@ -32,11 +32,11 @@ class Unit:
 
 
 @dataclass(slots=True)
-class IssueSlots:
-    """Issue slots, one a cycle, that warps share round robin: each of n warps with slots left gets every n-th.
+class Pipe:
+    """Cycles of a pipe that warps share round robin: each of n warps with cycles left gets every n-th.
 
-    ``rounds`` counts rounds up to ``now``; ``marks``, ascending: the round in which each warp has its last slot. Until
-    ``slow_until`` only ``rate`` slots a cycle are free: wgmma takes the others.
+    ``rounds`` counts rounds up to ``now``; ``marks``, ascending: the round in which each warp has its last cycle. Until
+    ``slow_until`` a wgmma executes, and only a share of the cycles is free: ``rate``.
     """
 
     now: float = 0.0
@@ -46,11 +46,11 @@ class IssueSlots:
     slow_until: float = 0.0
     rate: float = 1.0
 
-    def take(self, now: float, slots: float) -> float:
-        """Reserve slots for a warp from ``now`` on; returns its mark, for `end`."""
+    def take(self, now: float, cycles: float) -> float:
+        """Reserve cycles for a warp from ``now`` on; returns its mark, for `end`."""
         self.advance(now)
-        self.busy += slots
-        mark = self.rounds + slots
+        self.busy += cycles
+        mark = self.rounds + cycles
         insort(self.marks, mark)
         return mark
 
@@ -58,48 +58,84 @@ class IssueSlots:
         self.advance(now)
         self.slow_until, self.rate = until, rate
 
+    def share(self, count: int) -> float:
+        """The share of the cycles that ``count`` warps get beside a wgmma."""
+        return self.rate
+
     def advance(self, now: float) -> None:
         marks, last = self.marks, self.now
         if now < last:
             return
-        while marks:  # the hottest loop of a replay, so `time_of` is written out
-            slots, slow = (marks[0] - self.rounds) * len(marks), self.slow_until - last
-            if slow <= 0.0:
-                then = last + slots
-            elif slots <= slow * self.rate:
-                then = last + slots / self.rate
-            else:
-                then = last + slots + slow * (1 - self.rate)
+        while marks:
+            count = len(marks)
+            then = self.time_of(last, (marks[0] - self.rounds) * count, count)
+            if self.slow_until > last:
+                self.pass_slowly(min(then, now, self.slow_until) - last, count)
             if then > now:
-                passed = now - last
-                if slow > 0.0:
-                    passed -= (slow if slow < passed else passed) * (1 - self.rate)
-                self.rounds += passed / len(marks)
+                slow = max(0.0, min(now, self.slow_until) - last)
+                self.rounds += (now - last - slow * (1 - self.share(count) if slow else 0.0)) / count
                 break
             last, self.rounds = then, marks.pop(0)
         self.now = now
 
+    def pass_slowly(self, cycles: float, count: int) -> None:
+        """Note that ``count`` warps have had their share of so many cycles beside a wgmma."""
+
     def end_at(self, now: float, mark: float) -> float:
-        """`end` at ``now``; ``now`` for a warp that has had its slots."""
+        """`end` at ``now``; ``now`` for a warp that has had its cycles."""
         self.advance(now)
         return self.end(mark) if mark > self.rounds else now
 
-    def time_of(self, slots: float) -> float:
-        """The time at which ``slots`` more slots have been issued."""
-        slow = max(0.0, self.slow_until - self.now)
-        if slots <= slow * self.rate:
-            return self.now + slots / self.rate
-        return self.now + slots + slow * (1 - self.rate)
+    def time_of(self, now: float, cycles: float, count: int) -> float:
+        """The time at which ``count`` warps have had so many cycles together from ``now`` on."""
+        slow = self.slow_until - now
+        if slow <= 0.0:
+            return now + cycles
+        rate = self.share(count)
+        return now + (cycles / rate if cycles <= slow * rate else cycles + slow * (1 - rate))
 
     def end(self, mark: float) -> float:
-        """The time at which the warp with a mark has its last slot, if no other warp joins."""
-        slots, rounds, count = 0.0, self.rounds, len(self.marks)
+        """The time at which the warp with a mark has its last cycle, if no other warp joins."""
+        time, rounds, count = self.now, self.rounds, len(self.marks)
         for each in self.marks:
             if rounds >= mark:
                 break
-            slots += (each - rounds) * count
+            time = self.time_of(time, (each - rounds) * count, count)
             rounds, count = each, count - 1
-        return self.time_of(slots)
+        return time
+
+
+@dataclass(slots=True)
+class Scheduler(Pipe):
+    """Issue slots, one a cycle, that warps share round robin. Beside a wgmma a run of instructions, one of each warp
+    with slots left, alternates with a burst of ``rate`` cycles in which the tensor core has the ports of the registers.
+
+    ``lost``: cycles by which runs of several instructions have delayed the tensor core, which a run of one does not.
+    """
+
+    lost: float = 0.0
+
+    def share(self, count: int) -> float:
+        return count / (count + self.rate)
+
+    def pass_slowly(self, cycles: float, count: int) -> None:
+        self.lost += cycles * (count - 1) / (count + self.rate)
+
+    def issue(self, now: float, slots: float, dense: float) -> float:
+        """Reserve slots for a warp from ``now`` on, of which ``dense`` follow one another, without a burst between
+        them; returns its mark, for `end`."""
+        self.advance(now)
+        if dense and self.slow_until > now:
+            self.lost += dense
+            self.busy += dense * (1 - self.share(1))
+            dense *= self.share(1)
+        return self.take(now, slots + dense)
+
+    def stolen(self, now: float) -> float:
+        """Returns the cycles that the tensor core has lost up to ``now`` since this was asked before."""
+        self.advance(now)
+        lost, self.lost = self.lost, 0.0
+        return lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +160,8 @@ class Units:
 
     def __init__(self, timing: Timing, ranks: int, memory: Memory) -> None:
         self.timing, self.memory = timing, memory
-        self.schedulers = [[IssueSlots() for _ in range(timing.schedulers)] for _ in range(ranks)]
-        self.special = [[IssueSlots() for _ in range(timing.schedulers)] for _ in range(ranks)]
+        self.schedulers = [[Scheduler() for _ in range(timing.schedulers)] for _ in range(ranks)]
+        self.half, self.special = ([[Pipe() for _ in range(timing.schedulers)] for _ in range(ranks)] for _ in "hs")
         self.tma = [Unit() for _ in range(ranks)]
         self.tensor = [Unit() for _ in range(ranks)]
         self.warp_tensor = [[Unit() for _ in range(timing.schedulers)] for _ in range(ranks)]
