@@ -64,22 +64,24 @@ class Pipe:
 
     def advance(self, now: float) -> None:
         marks, last = self.marks, self.now
-        if now < last:
+        if now <= last:
             return
-        while marks:
+        while marks:  # the hottest loop of a replay
             count = len(marks)
-            then = self.time_of(last, (marks[0] - self.rounds) * count, count)
-            if self.slow_until > last:
-                self.pass_slowly(min(then, now, self.slow_until) - last, count)
+            cycles, slow = (marks[0] - self.rounds) * count, self.slow_until - last
+            then = last + cycles if slow <= 0.0 else self.time_of(last, cycles, count)
+            passed = (then if then < now else now) - last
+            if slow > 0.0:
+                passed -= self.pass_slowly(slow if slow < passed else passed, count)
             if then > now:
-                slow = max(0.0, min(now, self.slow_until) - last)
-                self.rounds += (now - last - slow * (1 - self.share(count) if slow else 0.0)) / count
+                self.rounds += passed / count
                 break
             last, self.rounds = then, marks.pop(0)
         self.now = now
 
-    def pass_slowly(self, cycles: float, count: int) -> None:
-        """Note that ``count`` warps have had their share of so many cycles beside a wgmma."""
+    def pass_slowly(self, cycles: float, count: int) -> float:
+        """Returns how many of so many cycles beside a wgmma ``count`` warps have not had."""
+        return cycles * (1 - self.rate)
 
     def end_at(self, now: float, mark: float) -> float:
         """`end` at ``now``; ``now`` for a warp that has had its cycles."""
@@ -118,8 +120,10 @@ class Scheduler(Pipe):
     def share(self, count: int) -> float:
         return count / (count + self.rate)
 
-    def pass_slowly(self, cycles: float, count: int) -> None:
-        self.lost += cycles * (count - 1) / (count + self.rate)
+    def pass_slowly(self, cycles: float, count: int) -> float:
+        runs = cycles / (count + self.rate)
+        self.lost += runs * (count - 1)
+        return runs * self.rate
 
     def issue(self, now: float, slots: float, dense: float) -> float:
         """Reserve slots for a warp from ``now`` on, of which ``dense`` follow one another, without a burst between
