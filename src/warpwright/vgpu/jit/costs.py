@@ -23,7 +23,7 @@ from warpwright.vgpu.program.program import Block, Inst, Program, mentions, regi
 __all__ = ["NEED", "WARP_MMAS", "Costs", "costs_of", "elapsed", "is_memory"]
 
 FIELD = 21  # bits of a counter in a stamp; counters wrap: between two rows of a warp they must grow by less than 2^21
-LOW = 3  # counters in the low word of a stamp
+FIRST = 3  # counters in the first word of a stamp; the others are in the second one
 NEED = 1 << 30  # added to the number of a load in the row that waits for its values
 WARP_MMAS = ("mma", "wmma.mma")
 _WIDE = ("u64", "s64", "b64")
@@ -208,7 +208,7 @@ class _Schedule:
     def _stamp(self, cycles: float) -> int:
         half = sum(self.pipes.get(pipe, 0.0) for pipe in _HALF_RATE)
         counters = (cycles, self.count - self.dense, self.pipes.get("mufu", 0.0), half, self.dense)
-        return sum(round(count) << (i // LOW * 64 + i % LOW * FIELD) for i, count in enumerate(counters))
+        return sum(round(count) << (i // FIRST * 64 + i % FIRST * FIELD) for i, count in enumerate(counters))
 
     def _start(self, start: float, pipe: str, slots: float, issues: bool) -> float:
         """Reserve scheduler and pipe for an instruction whose operands are ready at ``start``; returns its issue
@@ -226,12 +226,12 @@ class _Schedule:
         return self.pending.get(name, self.loads.get(name, frozenset()))
 
 
-def elapsed(low: Any, high: Any) -> tuple[Any, Any, Any, Any, Any]:
+def elapsed(first: Any, second: Any) -> tuple[Any, Any, Any, Any, Any]:
     """What a warp has spent, from the differences of both words of two of its stamps (integers, or arrays of uint64):
     cycles, instructions, cycles of the special-function unit, cycles of the pipes of half rate, and how many other
     instructions follow one another in each cycle."""
     mask = (1 << FIELD) - 1
-    return low & mask, low >> FIELD & mask, low >> 2 * FIELD & mask, high & mask, high >> FIELD & mask
+    return first & mask, first >> FIELD & mask, first >> 2 * FIELD & mask, second & mask, second >> FIELD & mask
 
 
 def _latest(loads: set[int] | frozenset[int]) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
-; Rows of the recorder: instruction | warp << 32, the low word of the warp's counters, two words, their high word.
+; Rows of the recorder: instruction | warp << 32, the first word of the warp's counters, two words, their second word.
 
 declare i32 @llvm.ctpop.i32(i32)
 
-define void @row(ptr %w, i32 %mask, i64 %inst, i128 %offset, i64 %a, i64 %b) {
+define void @row(ptr %w, i32 %mask, i64 %inst, <2 x i64> %offset, i64 %a, i64 %b) {
   %idle = icmp eq i32 %mask, 0
   br i1 %idle, label %done, label %some
 some:
@@ -23,11 +23,10 @@ append:
   %who = or i64 %head, %inst
   store i64 %who, ptr %p0
   %pc = getelementptr i8, ptr %w, i64 $cycles
-  %cycles = load i128, ptr %pc, align 8
-  %stamp = add i128 %cycles, %offset
-  %low = trunc i128 %stamp to i64
-  %shifted = lshr i128 %stamp, 64
-  %high = trunc i128 %shifted to i64
+  %cycles = load <2 x i64>, ptr %pc, align 8
+  %stamp = add <2 x i64> %cycles, %offset
+  %low = extractelement <2 x i64> %stamp, i32 0
+  %high = extractelement <2 x i64> %stamp, i32 1
   %p1 = getelementptr i64, ptr %p0, i64 1
   store i64 %low, ptr %p1
   %p4 = getelementptr i64, ptr %p0, i64 4
@@ -43,17 +42,17 @@ done:
   ret void
 }
 
-define void @spend(ptr %w, i128 %cost) {
+define void @spend(ptr %w, <2 x i64> %cost) {
   %pc = getelementptr i8, ptr %w, i64 $cycles
-  %cycles = load i128, ptr %pc, align 8
-  %more = add i128 %cycles, %cost
-  store i128 %more, ptr %pc, align 8
+  %cycles = load <2 x i64>, ptr %pc, align 8
+  %more = add <2 x i64> %cycles, %cost
+  store <2 x i64> %more, ptr %pc, align 8
   ret void
 }
 
 ; Record an mbarrier operation, one row for neighbouring lanes with the same barrier: address, arrivals | bytes << 32.
 ; Arrivals and bytes are the sums of the lanes; if the operation %sets the barrier, they are those of the last lane.
-define void @row_barriers(ptr %w, i32 %mask, i64 %inst, i128 %offset, i1 %sets) {
+define void @row_barriers(ptr %w, i32 %mask, i64 %inst, <2 x i64> %offset, i1 %sets) {
 entry:
   %pa = getelementptr i8, ptr %w, i64 $addr
   %po = getelementptr i8, ptr %w, i64 $operands
@@ -93,7 +92,7 @@ other:
   %fresh = icmp eq i64 %held, -1
   br i1 %fresh, label %flush, label %write
 write:
-  call void @row(ptr %w, i32 %mask, i64 %inst, i128 %offset, i64 %held, i64 %sum)
+  call void @row(ptr %w, i32 %mask, i64 %inst, <2 x i64> %offset, i64 %held, i64 %sum)
   br label %flush
 flush:
   br label %loop
@@ -101,7 +100,7 @@ done:
   %any = icmp ne i64 %held, -1
   br i1 %any, label %last, label %end
 last:
-  call void @row(ptr %w, i32 %mask, i64 %inst, i128 %offset, i64 %held, i64 %sum)
+  call void @row(ptr %w, i32 %mask, i64 %inst, <2 x i64> %offset, i64 %held, i64 %sum)
   br label %end
 end:
   ret void
@@ -109,12 +108,12 @@ end:
 
 ; Record a test of a phase: address and parity once some lane passes. The cost of failed tests before it is subtracted,
 ; so that a row's counter does not depend on the order in which warps ran; not if other lanes wrote a row since.
-define void @row_wait(ptr %w, i32 %mask, i32 %done, i64 %inst, i128 %offset) {
+define void @row_wait(ptr %w, i32 %mask, i32 %done, i64 %inst, <2 x i64> %offset) {
   %idle = icmp eq i32 %mask, 0
   br i1 %idle, label %end, label %some
 some:
   %pc = getelementptr i8, ptr %w, i64 $cycles
-  %cycles = load i128, ptr %pc, align 8
+  %cycles = load <2 x i64>, ptr %pc, align 8
   %pt = getelementptr i8, ptr %w, i64 $row_retry
   %retry = load i64, ptr %pt
   %again = icmp eq i64 %retry, %inst
@@ -125,13 +124,13 @@ fail:
   br i1 %again, label %end, label %save
 save:
   store i64 %inst, ptr %pt
-  store i128 %cycles, ptr %ps, align 8
+  store <2 x i64> %cycles, ptr %ps, align 8
   br label %end
 pass:
   br i1 %again, label %restore, label %write
 restore:
-  %saved = load i128, ptr %ps, align 8
-  store i128 %saved, ptr %pc, align 8
+  %saved = load <2 x i64>, ptr %ps, align 8
+  store <2 x i64> %saved, ptr %pc, align 8
   br label %write
 write:
   %n = call i32 @llvm.cttz.i32(i32 %done, i1 true)
@@ -146,7 +145,7 @@ write:
   %p0 = getelementptr i64, ptr %po, i64 %i
   %word = load i64, ptr %p0
   %parity = and i64 %word, 1
-  call void @row(ptr %w, i32 %done, i64 %inst, i128 %offset, i64 %place, i64 %parity)
+  call void @row(ptr %w, i32 %done, i64 %inst, <2 x i64> %offset, i64 %place, i64 %parity)
   br label %end
 end:
   ret void
@@ -237,7 +236,7 @@ declare i64 @llvm.cttz.i64(i64, i1)
 
 ; Record an access whose host addresses are in `addr`. Global: lines of 128 bytes << 24 | sectors of 32, first address.
 ; Shared: 1 << 48 | least wavefronts << 24 | wavefronts, rank of the CTA with the memory.
-define void @row_access(ptr %w, i32 %mask, i64 %inst, i128 %offset, i64 %size) {
+define void @row_access(ptr %w, i32 %mask, i64 %inst, <2 x i64> %offset, i64 %size) {
   %idle = icmp eq i32 %mask, 0
   br i1 %idle, label %done, label %some
 some:
@@ -267,7 +266,7 @@ inside:
   %both = or i64 %fronts, %least1
   %tagged = or i64 %both, 281474976710656
   %rank = udiv i64 %place, %stride
-  call void @row(ptr %w, i32 %mask, i64 %inst, i128 %offset, i64 %tagged, i64 %rank)
+  call void @row(ptr %w, i32 %mask, i64 %inst, <2 x i64> %offset, i64 %tagged, i64 %rank)
   br label %done
 outside:
   %sector = lshr <32 x i64> %address, splat (i64 5)
@@ -280,14 +279,14 @@ outside:
   %lines64 = zext i32 %lines to i64
   %high = shl i64 %lines64, 24
   %both1 = or i64 %count64, %high
-  call void @row(ptr %w, i32 %mask, i64 %inst, i128 %offset, i64 %both1, i64 %first)
+  call void @row(ptr %w, i32 %mask, i64 %inst, <2 x i64> %offset, i64 %both1, i64 %first)
   br label %done
 done:
   ret void
 }
 
 ; Record a warp's arrival at a named barrier: one row, when the last of its lanes arrives.
-define void @row_bar(ptr %w, i32 %mask, i64 %inst, i128 %offset, i64 %number, i64 %how) {
+define void @row_bar(ptr %w, i32 %mask, i64 %inst, <2 x i64> %offset, i64 %number, i64 %how) {
   %pl = getelementptr i8, ptr %w, i64 $live
   %live = load i32, ptr %pl
   %pb = getelementptr i8, ptr %w, i64 $blocked
@@ -303,7 +302,7 @@ define void @row_bar(ptr %w, i32 %mask, i64 %inst, i128 %offset, i64 %number, i6
   %all = icmp eq i32 %missing, 0
   br i1 %all, label %write, label %done
 write:
-  call void @row(ptr %w, i32 %mask, i64 %inst, i128 %offset, i64 %number, i64 %how)
+  call void @row(ptr %w, i32 %mask, i64 %inst, <2 x i64> %offset, i64 %number, i64 %how)
   br label %done
 done:
   ret void

@@ -33,7 +33,7 @@ def row(lanes: Lanes, inst: Inst, a: str = "0", b: str = "0", mask: str = "", ex
     if lanes.costs:
         offset = lanes.costs.offset.get(inst.index, 0)
         lanes.emit(
-            f"call void @row(ptr %w, i32 {mask or lanes.mask}, i64 {inst.index}, i128 {offset}, i64 {a}, i64 {b})"
+            f"call void @row(ptr %w, i32 {mask or lanes.mask}, i64 {inst.index}, {_words(offset)}, i64 {a}, i64 {b})"
         )
 
 
@@ -52,7 +52,12 @@ def first_value(lanes: Lanes, value: str) -> str:
 def _routine(lanes: Lanes, name: str, inst: Inst, masks: str, tail: str = "") -> None:
     if lanes.costs:
         offset = lanes.costs.offset.get(inst.index, 0)
-        lanes.emit(f"call void @{name}(ptr %w, {masks}, i64 {inst.index}, i128 {offset}{tail})")
+        lanes.emit(f"call void @{name}(ptr %w, {masks}, i64 {inst.index}, {_words(offset)}{tail})")
+
+
+def _words(stamp: int) -> str:
+    """Both words of counters, as an operand."""
+    return f"<2 x i64> <i64 {stamp & (1 << 64) - 1}, i64 {stamp >> 64}>"
 
 
 def access(lanes: Lanes, inst: Inst, nbytes: int) -> None:
@@ -162,7 +167,7 @@ def spend(lanes: Lanes) -> None:
     if lanes.costs:
         total = lanes.costs.total[lanes.block]
         _need(lanes, lanes.costs.ends.get(lanes.block, ()), total)
-        lanes.emit(f"call void @spend(ptr %w, i128 {total})")
+        lanes.emit(f"call void @spend(ptr %w, {_words(total)})")
 
 
 def signal(lanes: Lanes, inst: Inst) -> None:
@@ -225,4 +230,4 @@ def waiting_lanes(lanes: Lanes, waiting: str) -> str:
 
 def _need(lanes: Lanes, loads: tuple[int, ...], offset: int) -> None:
     for load in loads:
-        lanes.emit(f"call void @row(ptr %w, i32 {lanes.block_mask}, i64 {NEED + load}, i128 {offset}, i64 0, i64 0)")
+        lanes.emit(f"call void @row(ptr %w, i32 {lanes.block_mask}, i64 {NEED + load}, {_words(offset)}, i64 0, i64 0)")

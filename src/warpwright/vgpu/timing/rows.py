@@ -88,8 +88,7 @@ def _elapsed(rows: Ints) -> Ints:
     warps, stamps = rows[:, 0] >> 32, rows[:, [1, 4]].astype(np.uint64)
     before = np.zeros_like(stamps)
     before[1:] = np.where((warps[1:] == warps[:-1])[:, None], stamps[:-1], 0)
-    low, high = (stamps - before).T
-    return np.stack(elapsed(low, high - (stamps[:, 0] < before[:, 0])), axis=1).astype(np.int64)
+    return np.stack(elapsed(*(stamps - before).T), axis=1).astype(np.int64)
 
 
 def _constant(reader: Reader, rows: Ints) -> NDArray[np.bool_]:
