@@ -174,6 +174,15 @@ def test_arithmetic_is_slower_while_a_warpgroup_multiplies(
     assert waited + 98 == pytest.approx(cycles, abs=14)
 
 
+def test_a_wgmma_begins_later_by_what_arithmetic_has_taken() -> None:
+    """Another warpgroup issues 40 instructions that follow one another beside the first of three MMAs; the second MMA
+    begins 40 cycles after its issue, which alone are 4."""
+    one = step("wgmma", Mma(64, 128, 0, 2 * 64 * 128 * 16, (0,), ((0, 0),), ((0, 0),)))
+    group = [one, step("group_commit"), step("group_wait")] * 3
+    others = [step("pause", cycles=9), step("pause", cycles=40)._replace(dense=40)]
+    assert end_of(*[group] * 4, *[others] * 4) - end_of(*[group] * 4) == pytest.approx(40 - 4, abs=2)
+
+
 def warp_mma(c: str, d: str = "", inst: int = 0) -> Step:
     return step("warp_mma", WarpMma(4096, c, d or c), inst=inst)
 
