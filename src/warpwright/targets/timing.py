@@ -81,6 +81,7 @@ class Timing:
     wgmma_burst: float
     wgmma_register_burst: float
     wgmma_special: float
+    wgmma_special_alone: float
     commit: float
     tmem_latency: float
     tmem_bytes: float
@@ -185,7 +186,8 @@ UNITS = {
     "wgmma_burst": "cycles of a scheduler between two runs of instructions while a wgmma executes: it has the ports of "
     "the registers",
     "wgmma_register_burst": "the same, A in registers",
-    "wgmma_special": "the same share of the cycles of the special-function units",
+    "wgmma_special": "share of the cycles of a special-function unit that warps lose while a wgmma executes",
+    "wgmma_special_alone": "the same where one warp uses the unit, between other instructions",
     "commit": "cycles from the completion of tensor instructions until the arrive of their commit takes effect",
     "tmem_latency": "cycles of a small tcgen05.ld until wait::ld returns",
     "tmem_bytes": "bytes a cycle that one warp loads from its quarter of tensor memory",

@@ -52,6 +52,16 @@ def test_mmas_take_a_share_of_a_pipe_until_they_end() -> None:
     assert unit.end_at(40.0, second) == 40.0
 
 
+def test_a_warp_alone_gets_less_of_a_pipe_beside_an_mma() -> None:
+    unit = Pipe()
+    unit.slow(0.0, 1000.0, 0.8, 0.5)
+    first = unit.take(0.0, 8.0)
+    assert unit.end(first) == 16.0
+    second = unit.take(8.0, 8.0)  # four cycles of the first are left: they take ten, then the second has four left
+    assert [unit.end(mark) for mark in (first, second)] == [18.0, 26.0]
+    assert unit.end_at(22.0, second) == 26.0
+
+
 def test_runs_of_instructions_alternate_with_bursts_of_a_wgmma() -> None:
     """A burst of three cycles: one warp issues an instruction every four cycles, of two warps each one every five."""
     unit = Scheduler()

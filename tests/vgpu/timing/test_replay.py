@@ -154,7 +154,7 @@ def test_an_mma_of_a_warpgroup_waits_for_its_last_warp() -> None:
     [
         (((0, 0),), {"slots": 49}, 200),  # an instruction every 4.1 cycles
         ((), {"slots": 40}, 200),
-        ((), {"special": 148}, 200),
+        ((), {"special": 120}, 200),
         (((0, 0),), {"half": 98}, 200),
         ((), {"half": 80}, 200),
         ((), {"dense": 98}, 98),
@@ -165,7 +165,7 @@ def test_arithmetic_is_slower_while_a_warpgroup_multiplies(
     left: tuple[tuple[int, int], ...], costs: dict[str, int], cycles: float
 ) -> None:
     """Four MMAs take 256 cycles, in which a fifth warp issues an instruction every 4.1 or 5 cycles, those that follow
-    one another every cycle, and has 74 % of the special functions."""
+    one another every cycle, and has 60 % of the special functions."""
     one = step("wgmma", Mma(64, 128, 0, 2 * 64 * 128 * 16, (0,), left, ((0, 0),)))
     group = [*[one] * 4, step("group_commit"), step("group_wait")]
     fifth = [step("pause", cycles=9), step("pause", cycles=98, inst=1)._replace(**costs)]

@@ -108,7 +108,7 @@ def run_wgmma(replay: Replay, warp: Warp, step: Step, now: float, group: int) ->
     for scheduler, half, special in zip(schedulers, units.half[rank], units.special[rank], strict=True):
         scheduler.slow(now, end, burst)
         half.slow(now, end, timing.slots["half"] / (1 + burst))
-        special.slow(now, end, 1 - timing.wgmma_special)
+        special.slow(now, end, 1 - timing.wgmma_special, 1 - timing.wgmma_special_alone)
     run.wgmma_ends.setdefault(group, []).append(end)
     replay.outcome.add_mma(begin, end, mma.flops)
     count_repeated(replay, run, mma)

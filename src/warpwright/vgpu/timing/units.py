@@ -36,7 +36,7 @@ class Pipe:
     """Cycles of a pipe that warps share round robin: each of n warps with cycles left gets every n-th.
 
     ``rounds`` counts rounds up to ``now``; ``marks``, ascending: the round in which each warp has its last cycle. Until
-    ``slow_until`` a wgmma executes, and only a share of the cycles is free: ``rate``.
+    ``slow_until`` a wgmma executes, and only a share of the cycles is free: ``rate``, or ``alone`` for one warp.
     """
 
     now: float = 0.0
@@ -45,6 +45,7 @@ class Pipe:
     busy: float = 0.0
     slow_until: float = 0.0
     rate: float = 1.0
+    alone: float = 1.0
 
     def take(self, now: float, cycles: float) -> float:
         """Reserve cycles for a warp from ``now`` on; returns its mark, for `end`."""
@@ -54,13 +55,14 @@ class Pipe:
         insort(self.marks, mark)
         return mark
 
-    def slow(self, now: float, until: float, rate: float) -> None:
+    def slow(self, now: float, until: float, rate: float, alone: float = 0.0) -> None:
+        """From ``now`` until a wgmma ends its share is ``rate``, and ``alone`` for one warp if that is another one."""
         self.advance(now)
-        self.slow_until, self.rate = until, rate
+        self.slow_until, self.rate, self.alone = until, rate, alone or rate
 
     def share(self, count: int) -> float:
         """The share of the cycles that ``count`` warps get beside a wgmma."""
-        return self.rate
+        return self.rate if count > 1 else self.alone
 
     def advance(self, now: float) -> None:
         marks, last = self.marks, self.now
@@ -81,7 +83,7 @@ class Pipe:
 
     def pass_slowly(self, cycles: float, count: int) -> float:
         """Returns how many of so many cycles beside a wgmma ``count`` warps have not had."""
-        return cycles * (1 - self.rate)
+        return cycles * (1 - self.share(count))
 
     def end_at(self, now: float, mark: float) -> float:
         """`end` at ``now``; ``now`` for a warp that has had its cycles."""
