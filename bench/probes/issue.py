@@ -62,7 +62,7 @@ OPS: dict[str, tuple[type[Scalar], Callable[[Any, Any], Expr], int]] = {
     "select": (f32, lambda x, k: select(x > k, -x, x), 2),
     "shfl_max": (f32, lambda x, k: max(-shfl.bfly(x, 1), k), 2),
     "ex2_fma": (f32, lambda x, k: ex2(fma(x, k, k)), 2),
-    "ex2_max3": (f32, lambda x, k: ex2(max(-max(-max(-x, k), k), k)), 4),
+    "ex2_add_max": (f32, lambda x, k: max(-(ex2(x) + k), k), 3),
     "max_fma2": (f32, lambda x, k: max(-fma(fma(x, k, k), k, k), k), 3),
     "weigh": (f32, lambda x, k: max(-(ex2(fma(x, k, k)) + k), k), 4),
 }

@@ -167,7 +167,7 @@ def measure(bench: Bench) -> Iterator[Measurement]:
 
 def concurrent_arithmetic(bench: Bench) -> Iterator[Measurement]:
     """Concurrent arithmetic and wgmma: each is timed while the other runs longer."""
-    for op in bench.pick(("fma_f32", "ex2", "max_f32", "pack_bf16", "ex2_max3", "max_fma2", "weigh"), ("fma_f32",)):
+    for op in bench.pick(("fma_f32", "ex2", "max_f32", "pack_bf16", "ex2_add_max", "max_fma2", "weigh"), ("fma_f32",)):
         for groups in bench.pick((1, 2), (1,)):
             for source in bench.pick(("none", "shared", "registers"), ("registers",)):
                 rows = measure_concurrent(bench, op, groups, source)

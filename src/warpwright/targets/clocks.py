@@ -188,7 +188,7 @@ _H200 = Timing(
         "wgmma_burst": f"{_MICRO} beside.max_f32.*.shared: from a run of one instruction to the next, less its cycle",
         "wgmma_register_burst": f"{_MICRO} beside.max_f32.*.registers, likewise",
         "wgmma_special": f"{_MICRO} beside.ex2.* against none",
-        "wgmma_special_alone": "measured: docs/log/2026-11.md, ex2, add and max of one warp beside wgmma: 13.4 cycles",
+        "wgmma_special_alone": f"{_MICRO} beside.ex2_add_max.1.shared: 13.4 cycles for the 8 of the unit",
         "commit": "published: Hopper has no tcgen05",
         "tmem_latency": "published: Hopper has no tensor memory",
         "tmem_bytes": "published: Hopper has no tensor memory",

@@ -56,7 +56,7 @@ def _routine(lanes: Lanes, name: str, inst: Inst, masks: str, tail: str = "") ->
 
 
 def _words(stamp: int) -> str:
-    """Both words of counters, as an operand."""
+    """The two words of a warp's packed counters (`costs.elapsed`), as a vector constant of LLVM IR."""
     return f"<2 x i64> <i64 {stamp & (1 << 64) - 1}, i64 {stamp >> 64}>"
 
 

@@ -44,7 +44,7 @@ TRAFFIC: set[str] = set()  # forms whose records move data through L2
 
 class Step(NamedTuple):
     """One row: its kind (`replay` has a method of that name), the instruction, operands, and what `costs.elapsed` has
-    since the row before it: ``slots`` are instructions, ``dense`` those of them that follow one another."""
+    since the row before it: ``slots`` are single instructions, ``dense`` those in successive cycles."""
 
     kind: str
     cycles: int

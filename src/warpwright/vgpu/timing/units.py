@@ -56,7 +56,8 @@ class Pipe:
         return mark
 
     def slow(self, now: float, until: float, rate: float, alone: float = 0.0) -> None:
-        """From ``now`` until a wgmma ends its share is ``rate``, and ``alone`` for one warp if that is another one."""
+        """Note that a wgmma executes from ``now`` to ``until``. Meanwhile warps share ``rate`` of the cycles; a warp that
+        alone has cycles left gets ``alone`` of them, or ``rate`` where that is 0."""
         self.advance(now)
         self.slow_until, self.rate, self.alone = until, rate, alone or rate
 
@@ -91,7 +92,7 @@ class Pipe:
         return self.end(mark) if mark > self.rounds else now
 
     def time_of(self, now: float, cycles: float, count: int) -> float:
-        """The time at which ``count`` warps have had so many cycles together from ``now`` on."""
+        """Returns when ``count`` warps that share the pipe from ``now`` on have used ``cycles`` of it in total."""
         slow = self.slow_until - now
         if slow <= 0.0:
             return now + cycles
@@ -111,10 +112,11 @@ class Pipe:
 
 @dataclass(slots=True)
 class Scheduler(Pipe):
-    """Issue slots, one a cycle, that warps share round robin. Beside a wgmma a run of instructions, one of each warp
-    with slots left, alternates with a burst of ``rate`` cycles in which the tensor core has the ports of the registers.
+    """The issue slots of a scheduler, one a cycle, that warps share round robin. While a wgmma executes, a run of
+    instructions (one of each warp with slots left) alternates with a burst of ``rate`` cycles, in which the tensor core
+    uses the ports of the register file and nothing issues.
 
-    ``lost``: cycles by which runs of several instructions have delayed the tensor core, which a run of one does not.
+    ``lost``: cycles by which arithmetic has delayed the tensor core; a run of one instruction does not delay it.
     """
 
     lost: float = 0.0
@@ -128,8 +130,8 @@ class Scheduler(Pipe):
         return runs * self.rate
 
     def issue(self, now: float, slots: float, dense: float) -> float:
-        """Reserve slots for a warp from ``now`` on, of which ``dense`` follow one another, without a burst between
-        them; returns its mark, for `end`."""
+        """Reserve slots for a warp from ``now`` on: for ``slots`` single instructions and for ``dense`` instructions in
+        successive cycles, with no burst between them. Returns the warp's mark, for `end`."""
         self.advance(now)
         if dense and self.slow_until > now:
             self.lost += dense
@@ -138,7 +140,7 @@ class Scheduler(Pipe):
         return self.take(now, slots + dense)
 
     def stolen(self, now: float) -> float:
-        """Returns the cycles that the tensor core has lost up to ``now`` since this was asked before."""
+        """Returns by how many cycles arithmetic has delayed the tensor core up to ``now``, since the last call."""
         self.advance(now)
         lost, self.lost = self.lost, 0.0
         return lost
