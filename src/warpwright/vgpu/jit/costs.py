@@ -227,9 +227,10 @@ class _Schedule:
 
 
 def elapsed(first: Any, second: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """What a warp has spent between two stamps: cycles, single instructions, cycles of the special-function unit, cycles
-    of the pipes of half rate, and float32 instructions that issue in successive cycles, which are not among the single
-    ones. ``first`` and ``second``: the later stamp's words less the earlier one's, integers or arrays of uint64."""
+    """What a warp has spent between two stamps: cycles, single instructions, cycles of the special-function unit,
+    cycles of the pipes of half rate, and float32 instructions that issue in successive cycles, which are not among the
+    single ones. ``first`` and ``second``: the later stamp's words less the earlier one's, integers or arrays of uint64.
+    """
     mask = (1 << FIELD) - 1
     return first & mask, first >> FIELD & mask, first >> 2 * FIELD & mask, second & mask, second >> FIELD & mask
 

@@ -56,8 +56,8 @@ class Pipe:
         return mark
 
     def slow(self, now: float, until: float, rate: float, alone: float = 0.0) -> None:
-        """Note that a wgmma executes from ``now`` to ``until``. Meanwhile warps share ``rate`` of the cycles; a warp that
-        alone has cycles left gets ``alone`` of them, or ``rate`` where that is 0."""
+        """Note that a wgmma executes from ``now`` to ``until``. Meanwhile warps share ``rate`` of the cycles; a warp
+        that alone has cycles left gets ``alone`` of them, or ``rate`` where that is 0."""
         self.advance(now)
         self.slow_until, self.rate, self.alone = until, rate, alone or rate
 
