@@ -7,7 +7,7 @@ import pytest
 
 import warpwright as ww
 from tests.vgpu.machine.test_wgmma import FINISH, bf16_case, mma
-from tests.vgpu.machine.warpgroup_text import run, text
+from tests.vgpu.machine.warpgroup_text import SMEM, run, text
 from warpwright import ptx, targets
 from warpwright.errors import Deadlock, DescriptorError, ProtocolError, UnsupportedInstruction
 from warpwright.ptx.ptxas import assemble, find_ptxas
@@ -89,6 +89,21 @@ def test_a_missing_warp_is_a_deadlock() -> None:
         "CTA (0, 0, 0), warps 0-2, lanes 0-31: waits for its wgmma: warp 3 has issued fewer wgmma than others of the "
         f"warpgroup (PTX line {wait})" in found
     )
+
+
+def test_a_fast_profile_names_the_missing_warp() -> None:
+    """A run that only signals keeps no log of wgmma."""
+    lines = f"setp.eq.u32 %p1, %warp, 3;\n@%p1 bra done;\n{ONE}\n{FINISH}\ndone:\nbar.sync 1;"
+    _, _, image, da, db = bf16_case()
+    args = [image, np.zeros((128, 8), np.uint32), np.zeros((128, 4), np.uint32), da, db]
+    with pytest.raises(Deadlock) as caught:
+        ww.profile(ww.load_ptx(text(lines, 8))["k"], grid=1, block=128, smem=SMEM, args=args, device="h200")
+    assert str(caught.value).splitlines()[1:-1] == [
+        "  CTA (0, 0, 0), warps 0-2, lanes 0-31: waits for its wgmma: warp 3 has issued fewer wgmma than others of the "
+        f"warpgroup (PTX line {line_of(lines, 'wgmma.wait')})",
+        "  CTA (0, 0, 0), warp 3, lanes 0-31: waits at barrier 1 (32 of 128 threads have arrived) "
+        f"(PTX line {line_of(lines, 'bar.sync 1')})",
+    ]
 
 
 def test_an_early_exit_is_refused() -> None:

@@ -229,9 +229,13 @@ class Warpgroups:
         return self.cluster.failure(ProtocolError, self._op(index, number), f"{text}.")
 
     def missing(self, index: int) -> str:
-        """Returns which warps a warp waits for, in words."""
+        """Returns which warps a warp waits for, in words: those that have issued fewer wgmma, or in a run that only
+        signals, whose logs are empty, those that do not wait for wgmma."""
         first, per_cta = self._first(index), self.cluster.per_cta
-        issued = [self.passed[i] + int(self.cluster.warps["wgmma_count"][i]) for i in range(first, first + WARPS)]
-        late = [str((first + i) % per_cta) for i, count in enumerate(issued) if count < max(issued)]
-        warps = f"warps {', '.join(late)} have" if len(late) > 1 else f"warp {late[0]} has"
-        return f"{warps} issued fewer wgmma than others of the warpgroup"
+        warps = range(first, first + WARPS)
+        issued = [self.passed[i] + int(self.cluster.warps["wgmma_count"][i]) for i in warps]
+        fewer = [i for i, count in zip(warps, issued, strict=True) if count < max(issued)]
+        waiting = self.cluster.blocked_warps(WAIT_WGMMA)
+        late = [str(i % per_cta) for i in fewer or sorted(set(warps).difference(waiting))]
+        names = f"warp {late[0]} has" if len(late) == 1 else f"warps {', '.join(late)} have"
+        return f"{names} issued fewer wgmma than others of the warpgroup"
