@@ -44,6 +44,7 @@ from warpwright.lang import (
     u32,
     u64,
     var,
+    warp,
 )
 from warpwright.types import Scalar
 
@@ -130,6 +131,8 @@ def attention_mla(
             words = scores.read_item_and_arrive_empty(item)
             Break(when=words[3] == 0)
             scores.compute_part(words)
+            # Else the loop ends in a branch, and ptxas keeps addresses of matrices in a register of each thread.
+            warp.sync()
 
     @role(warps=range(2 * WARPS, 4 * WARPS))
     def value() -> None:
@@ -152,6 +155,7 @@ def attention_mla(
             with Else():
                 space = Workspace.at(workspace, reserve, ctas, rows, config.head_dim)
                 store_part(space, values.out, max(ctaid.x * 2, slot), values.column, *sums)
+            warp.sync()  # as in `score`
 
 
 @kernel("sm_90a", threads=COMBINE_THREADS)
