@@ -154,6 +154,24 @@ def test_shapes_are_checked():
     assert refusal(lambda: none.ptx()) == f"given threads=(32, 0) for kernel none; expected 1 to 1024 {tail}"  # wrong
 
 
+def test_ctas_per_sm_is_a_directive_and_is_checked():
+    @kernel("sm_90a", threads=256, ctas_per_sm=2)
+    def shared(*, ctas_per_sm=2): ...
+
+    @kernel("sm_90a", threads=1024, ctas_per_sm=3)
+    def crowded(): ...
+
+    assert ".minnctapersm 2\n" in shared.ptx()
+    assert ".minnctapersm 8\n" in shared.configure(ctas_per_sm=8).ptx()
+    assert ".minnctapersm" not in shared.configure(ctas_per_sm=None).ptx()
+    assert refusal(lambda: crowded.ptx()) == (  # wrong
+        "given ctas_per_sm=3 for kernel crowded of 1024 threads; expected 1 to 2, or None for any number"
+    )
+    assert refusal(lambda: shared.configure(ctas_per_sm=0).ptx()) == (  # wrong
+        "given ctas_per_sm=0 for kernel shared of 256 threads; expected 1 to 8, or None for any number"
+    )
+
+
 def test_signatures_are_checked():
     def untyped():
         @kernel("sm_90a")  # wrong

@@ -22,6 +22,7 @@ __all__ = ["Kernel", "kernel"]
 
 Dim3 = tuple[int, int, int]
 Shape = int | Sequence[int]
+MOST_THREADS = 2048  # of an SM
 
 
 class Kernel:
@@ -39,11 +40,12 @@ class Kernel:
         arch: str | None,
         cluster: Shape,
         threads: Shape,
+        ctas_per_sm: int | None,
         params: dict[str, Any],
         config: dict[str, Any],
     ) -> None:
         self.function, self.arch = function, arch
-        self.cluster, self.threads = cluster, threads
+        self.cluster, self.threads, self.ctas_per_sm = cluster, threads, ctas_per_sm
         self.params, self.config = params, config
         self.name = function.__name__
         self.__doc__ = function.__doc__
@@ -65,12 +67,14 @@ class Kernel:
 
     def configure(self, **config: Any) -> Kernel:
         """Returns this kernel with other configuration values. Raises KernelError for an unknown name."""
-        return Kernel(self.function, self.arch, self.cluster, self.threads, self.params, self._configuration(config))
+        return self._with(self.params, self._configuration(config))
 
     def with_params(self, **annotations: Any) -> Kernel:
         """Returns this kernel with more run-time parameters, which its function takes as ``*name``."""
-        params = {**self.params, **annotations}
-        return Kernel(self.function, self.arch, self.cluster, self.threads, params, self.config)
+        return self._with({**self.params, **annotations}, self.config)
+
+    def _with(self, params: dict[str, Any], config: dict[str, Any]) -> Kernel:
+        return Kernel(self.function, self.arch, self.cluster, self.threads, self.ctas_per_sm, params, config)
 
     def ptx(self, arch: str | None = None, **config: Any) -> str:
         """Returns the PTX text for target ``arch`` (default: the decorator's) and the given configuration values.
@@ -101,7 +105,7 @@ class Kernel:
     def _trace(self, arch: str, config: dict[str, Any]) -> Traced:
         threads = self._shape("threads", config.get("threads", self.threads), ARCHS[arch].max_threads_per_block)
         cluster = self._shape("cluster", config.get("cluster", self.cluster), ARCHS[arch].max_cluster_size)
-        trace = Trace(self.name, arch, threads, cluster)
+        trace = Trace(self.name, arch, threads, cluster, self._ctas_per_sm(config, math.prod(threads)))
         trace.frame = sys._getframe()
         try:
             with activate(trace):
@@ -124,6 +128,16 @@ class Kernel:
         x, y, z = (*values, 1, 1)[:3]
         return x, y, z
 
+    def _ctas_per_sm(self, config: dict[str, Any], threads: int) -> int | None:
+        given = config.get("ctas_per_sm", self.ctas_per_sm)
+        most = MOST_THREADS // threads
+        if given is not None and not (isinstance(given, int) and 1 <= given <= most):
+            raise misuse(
+                f"given ctas_per_sm={given!r} for kernel {self.name} of {threads} threads; expected 1 to {most}, or "
+                "None for any number"
+            )
+        return given
+
     def _configuration(self, changes: dict[str, Any]) -> dict[str, Any]:
         for name in changes:
             if name not in self.config:
@@ -139,14 +153,17 @@ class Kernel:
 
 
 def kernel(
-    arch: str | None = None, *, cluster: Shape = 1, threads: Shape = 128
+    arch: str | None = None, *, cluster: Shape = 1, threads: Shape = 128, ctas_per_sm: int | None = None
 ) -> Callable[[Callable[..., None]], Kernel]:
     """Turn the decorated function into a kernel for ``arch`` with ``threads`` a CTA and ``cluster`` CTAs a cluster.
 
+    ``ctas_per_sm``: the assembler gives a thread so few registers that this many CTAs fit on an SM at a time (PTX ISA
+    9.1 section 11.4.4, ``.minnctapersm``); None leaves their number to it.
+
     Positional parameters are run-time values; their annotation is a scalar type, ``Global[T]`` or ``tma.Map[T]``.
-    Keyword-only parameters are the configuration, with defaults; one called ``threads`` or ``cluster`` replaces the
-    decorator's. ``*name`` takes the parameters that `Kernel.with_params` adds. The function runs once for each target
-    and configuration, and emits PTX.
+    Keyword-only parameters are the configuration, with defaults; one called ``threads``, ``cluster`` or ``ctas_per_sm``
+    replaces the decorator's. ``*name`` takes the parameters that `Kernel.with_params` adds. The function runs once for
+    each target and configuration, and emits PTX.
 
     Raises KernelError for a parameter without annotation, a configuration without default, or another bad signature.
     """
@@ -158,7 +175,7 @@ def kernel(
 
     def decorate(function: Callable[..., None]) -> Kernel:
         params, config = _signature(function, names)
-        return Kernel(function, arch, cluster, threads, params, config)
+        return Kernel(function, arch, cluster, threads, ctas_per_sm, params, config)
 
     return decorate
 

@@ -58,12 +58,13 @@ def _directives(trace: Trace) -> Iterator[nodes.Directive]:
     if trace.cluster != (1, 1, 1):
         yield nodes.Directive(".explicitcluster")
         yield nodes.Directive(".reqnctapercluster", ", ".join(map(str, trace.cluster)))
-    if trace.tensor_memory is not None or any(
+    few = trace.tensor_memory is not None or any(
         isinstance(item, nodes.Instruction) and item.opcode.startswith("setmaxnreg") for item in trace.items
-    ):
+    )
+    if few or trace.ctas_per_sm is not None:
         # setmaxnreg needs the directive, which fixes the registers at launch. A kernel with tensor memory runs few CTAs
         # on an SM; without the directive ptxas saves registers for more CTAs, and spills.
-        yield nodes.Directive(".minnctapersm", "1")
+        yield nodes.Directive(".minnctapersm", str(trace.ctas_per_sm or 1))
 
 
 def _declarations(trace: Trace) -> Iterator[nodes.Item]:

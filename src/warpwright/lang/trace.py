@@ -69,14 +69,14 @@ class Traced:
 class Trace:
     """The PTX of one kernel while its function runs.
 
-    ``arch`` is the target (``"sm_100a"``), ``threads`` and ``cluster`` are the block and cluster dimensions, ``scope``
-    is the innermost open scope, ``smem_bytes`` the dynamic shared memory allocated so far, ``version`` the lowest
-    ``.version`` that the instructions need, and ``frame`` the frame that called the kernel function. ``new_registers``
-    are the registers created since the last If ended, ``chain`` is that If (`Elif` and `Else` read both). ``maps`` has
-    the ``tma.MapUse`` of each tensor map, ``tensor_memory`` the columns that ``tmem.tile`` claimed. ``texts`` are
-    names of zero-terminated texts, ``calls`` external functions with the types of parameters and result, and
-    ``stack_bytes`` is the local memory of a thread. A generator cannot raise when Python closes it, so `loop` records
-    its misuse in ``pending_error``.
+    ``arch`` is the target (``"sm_100a"``), ``threads`` and ``cluster`` are the block and cluster dimensions,
+    ``ctas_per_sm`` the CTAs that must fit on an SM, ``scope`` is the innermost open scope, ``smem_bytes`` the dynamic
+    shared memory allocated so far, ``version`` the lowest ``.version`` that the instructions need, and ``frame`` the
+    frame that called the kernel function. ``new_registers`` are the registers created since the last If ended,
+    ``chain`` is that If (`Elif` and `Else` read both). ``maps`` has the ``tma.MapUse`` of each tensor map,
+    ``tensor_memory`` the columns that ``tmem.tile`` claimed. ``texts`` are names of zero-terminated texts, ``calls``
+    external functions with the types of parameters and result, and ``stack_bytes`` is the local memory of a thread. A
+    generator cannot raise when Python closes it, so `loop` records its misuse in ``pending_error``.
     """
 
     cvt = staticmethod(cvt)
@@ -88,8 +88,10 @@ class Trace:
         arch: str,
         threads: tuple[int, int, int] = (1, 1, 1),
         cluster: tuple[int, int, int] = (1, 1, 1),
+        ctas_per_sm: int | None = None,
     ) -> None:
         self.name, self.arch, self.threads, self.cluster = name, arch, threads, cluster
+        self.ctas_per_sm = ctas_per_sm
         self.items: list[nodes.Item] = []
         self.files: list[str] = []
         self.pure_registers: set[str] = set()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.vgpu.helpers import text
 from warpwright import ptx
 from warpwright.vgpu.program.decode import decode
@@ -27,6 +29,14 @@ def test_a_loop_keeps_registers_of_the_next_iteration() -> None:
     use = "".join(f"add.u32 %r{i}, %r{i}, 1;" for i in range(60))
     body = f"{fill} LOOP: {use} setp.lt.u32 %p0, %r0, 9; @%p0 bra LOOP;"
     assert pressure(program(body)) in (64, 72)
+
+
+@pytest.mark.parametrize(("directives", "limit"), [(".maxnreg 40", 40), (".reqntid 256 .minnctapersm 4", 64)])
+def test_directives_limit_registers(directives: str, limit: int) -> None:
+    fill = "".join(f"mov.u32 %r{i}, {i};" for i in range(100))
+    use = "".join(f"add.u32 %r0, %r0, %r{i};" for i in range(100))
+    limited = text(fill + use).replace("{", f"{directives} {{", 1)
+    assert pressure(decode(ptx.parse(limited), "k")) == limit
 
 
 def test_labels_name_roles_and_barriers() -> None:

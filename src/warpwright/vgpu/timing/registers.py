@@ -10,7 +10,8 @@ GRAIN, LEAST, MOST = 8, 24, 256  # registers are allocated in units of eight
 
 
 def pressure(program: Program) -> int:
-    """Registers of a thread: the start value if the kernel uses setmaxnreg, else the peak of live registers.
+    """Registers of a thread: the start value if the kernel uses setmaxnreg, else the peak of live registers, at most as
+    many as ``.maxnreg`` or ``.minnctapersm`` leaves.
 
     Within 2 of ptxas 13.0 for one warpgroup's 128 × 128 accumulator, and up to a fifth below ptxas where it recomputes
     addresses.
@@ -22,7 +23,7 @@ def pressure(program: Program) -> int:
     blocks = program.blocks
     after = _live_after(blocks, numbers)
     most = max((_peak(block, after[block.index], numbers, weights) for block in blocks), default=0)
-    return min(max(LEAST, -(-most // GRAIN) * GRAIN), MOST)
+    return min(max(LEAST, -(-most // GRAIN) * GRAIN), program.thread_registers or MOST)
 
 
 def _words(bits: int) -> int:

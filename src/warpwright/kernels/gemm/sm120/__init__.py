@@ -17,4 +17,5 @@ __all__ = ["CONFIGS", "L2_PROMOTION", "LEVELS", "Config", "choose", "config_of",
 def kernel_of(config: Config) -> Kernel:
     """Returns the kernel of ``config``; configure ``majors``, ``dtype`` and ``b_dtype``, ``out``, ``epilogue``."""
     own = gemm if config.specialised else gemm_one_loop
-    return kernel("sm_120a", threads=config.threads)(own.function).configure(config=config)
+    several = config.ctas if config.ctas > 1 else None
+    return kernel("sm_120a", threads=config.threads, ctas_per_sm=several)(own.function).configure(config=config)
