@@ -180,6 +180,8 @@ FORMULAS: dict[str, Callable[[Results], Any]] = {
     "mma_flops": lambda of: 2 * 64 * 256 * 16 / of["wgmma.n256.shared.2_groups"],
     "mma_least": lambda of: of["wgmma.n8.shared.1_groups"],
     "mma_latency": lambda of: of["wgmma.n128.group_of_1"] - of["wgmma.n128.shared.1_groups"],
+    "mma_ports": lambda of: (of["mma.mixed.fma_f32.8.4_warps"] - of["mma.m16n8k16.8_sums.16_warps"]) / 8,
+    "mma_half": lambda of: of["mma.mixed.pack_bf16.8.4_warps"] - 8 * 2,
     "wgmma_burst": lambda of: of["beside.max_f32.2.shared"] - 1,
     "wgmma_register_burst": lambda of: of["beside.max_f32.2.registers"] - 1,
     "wgmma_special": lambda of: lost_share(of, "ex2.2", "shared"),

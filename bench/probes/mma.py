@@ -66,6 +66,30 @@ def multiply_loaded(out: Global[u64], rounds: u32, flip: u32, sink: Global[f32],
             sink[tid.x] = sums.regs[0]
 
 
+@kernel("sm_90a", threads=128)
+def multiply_in_turn(
+    out: Global[u64], rounds: u32, seed: u32, sink: Global[u32], *, op="fma_f32", steps=1, threads=128
+):
+    """Each warp issues an m16n8k16 of bfloat16, then ``steps`` independent steps of arithmetic, and so on."""
+    kind, step = OPS[op][:2]
+    words = [(seed + tid.x + i).bitcast(b32) for i in range(6)]
+    left, right = mma.left(bf16, words[:4]), mma.right(bf16, words[4:])
+    accumulators = [mma.accumulator(f32) for _ in range(CHAINS)]
+    own = seed + tid.x
+    constant = own.bitcast(f32) if kind is f32 else own
+    values = [var(kind, constant + i) for i in range(2 * CHAINS)]
+    with time_block(out):
+        for _ in loop(rounds):
+            for i in range(GROUP):
+                mma.sync(accumulators[i % CHAINS], left, right)
+                for j in range(i * steps, (i + 1) * steps):
+                    value = values[j % len(values)]
+                    value.set(step(value, constant))
+    for word in (*(each.regs[0].bitcast(u32) for each in accumulators), *(value.bitcast(u32) for value in values)):
+        with If(word == 0x12345):
+            sink[tid.x] = 1
+
+
 def fill_smem(threads: int) -> Any:
     """Returns the address of a lane's first row in 16 KB of initialised shared memory."""
     tile = smem.array(u32, 4096)
@@ -162,7 +186,20 @@ def measure(bench: Bench) -> Iterator[Measurement]:
         cycles = bench.slope(multiply_loaded.configure(threads=32 * warps), [0, sink], per=2 * FED * max(1, warps / 4))
         how = f"an ldmatrix.x4 for two, {warps} warps, of a scheduler"
         yield summarise(f"mma.m16n8k16.fed.{warps}_warps", cycles, "cycles/instruction", how)
+    yield from arithmetic_in_turn(bench)
     yield from concurrent_arithmetic(bench)
+
+
+def arithmetic_in_turn(bench: Bench) -> Iterator[Measurement]:
+    """Arithmetic between the mma.sync of a warp."""
+    sink = bench.array((1024,), "u32")
+    for op in bench.pick(("fma_f32", "pack_bf16", "integer", "ex2"), ("fma_f32",)):
+        for steps in bench.pick((1, 2, 4, 8), (1,)):
+            for warps in bench.pick((1, 4), (1,)):
+                probe = multiply_in_turn.configure(op=op, steps=steps, threads=128 * warps)
+                cycles = bench.slope(probe, [0x3F800001, sink], per=GROUP * warps)
+                how = f"{steps} steps of arithmetic after each, {warps} warps a scheduler"
+                yield summarise(f"mma.mixed.{op}.{steps}.{warps}_warps", cycles, "cycles/instruction", how)
 
 
 def concurrent_arithmetic(bench: Bench) -> Iterator[Measurement]:

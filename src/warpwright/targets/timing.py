@@ -77,6 +77,8 @@ class Timing:
     mma_issue: float
     mma_latency: float
     mma_queue: int
+    mma_ports: float
+    mma_half: float
     wgmma_queue: int
     wgmma_burst: float
     wgmma_register_burst: float
@@ -182,6 +184,9 @@ UNITS = {
     "mma_issue": "cycles that a tensor instruction blocks the issuing thread",
     "mma_latency": "cycles from the end of a tensor instruction's pipe occupancy until its accumulator is readable",
     "mma_queue": "tensor instructions in flight a CTA before issue stalls",
+    "mma_ports": "cycles by which an instruction delays mma.sync in progress on its scheduler: it takes the ports of "
+    "the registers",
+    "mma_half": "cycles of the pipes of half rate that mma.sync of 16 x 8 x 16 takes",
     "wgmma_queue": "wgmmas of a warpgroup in flight before issue stalls",
     "wgmma_burst": "cycles of a scheduler between two runs of instructions while a wgmma executes: it has the ports of "
     "the registers",

@@ -1,4 +1,4 @@
-"""What ptxas puts around mma.sync of 8-bit floats where tensor cores have no such instruction."""
+"""mma.sync in time: instructions between them, and those that ptxas adds where tensor cores lack 8-bit floats."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 
 import warpwright as ww
 from tests.vgpu.helpers import text
-from warpwright import ptx
+from warpwright import ptx, targets
 from warpwright.kernels.gemm import sm120
-from warpwright.lang import e4m3
+from warpwright.lang import Global, If, b32, bf16, cvt, e4m3, f32, fma, kernel, loop, mma, tid, var
 from warpwright.vgpu.program.decode import decode
 from warpwright.vgpu.timing import steps
 from warpwright.vgpu.timing.emulation import count_emulation
@@ -19,7 +19,7 @@ E4M3 = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
 A = "{%r0, %r1, %r2, %r3}"
 
 
-def mma(b: int, d: int, name: str = E4M3) -> str:
+def multiply(b: int, d: int, name: str = E4M3) -> str:
     sums = "{" + ", ".join(f"%f{d + i}" for i in range(4)) + "}"
     return f"{name} {sums}, {A}, {{%r{b}, %r{b + 1}}}, {sums};"
 
@@ -29,16 +29,16 @@ def counts(body: str) -> list[tuple[int, int]]:
 
 
 def test_a_register_is_converted_once_until_it_is_written() -> None:
-    body = mma(4, 0) + mma(6, 4) + mma(4, 8) + "mov.u32 %r0, 1;" + mma(4, 12)
+    body = multiply(4, 0) + multiply(6, 4) + multiply(4, 8) + "mov.u32 %r0, 1;" + multiply(4, 12)
     assert counts(body) == [(12, 4), (4, 4), (0, 4), (2, 4)]
 
 
 def test_behind_a_label_registers_are_converted_again() -> None:
-    assert counts(f"{mma(4, 0)} NEXT: {mma(4, 4)}") == [(12, 4), (12, 4)]
+    assert counts(f"{multiply(4, 0)} NEXT: {multiply(4, 4)}") == [(12, 4), (12, 4)]
 
 
 def test_16_bit_floats_are_not_converted() -> None:
-    assert counts(mma(4, 0, "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32")) == []
+    assert counts(multiply(4, 0, "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32")) == []
 
 
 def test_the_counts_are_those_of_ptxas_for_a_block_of_k() -> None:
@@ -58,3 +58,26 @@ def test_the_time_has_them_where_tensor_cores_lack_the_type(
     monkeypatch.setattr(steps, "count_emulation", lambda program: {})
     without = ww.profile(launch.kernel, launch.grid, args=launch.args, device=device).cycles
     assert with_emulation > 1.2 * without if slower else with_emulation == without
+
+
+@kernel(threads=512)
+def multiply_and_add(out: Global[f32], *, steps=0):
+    words = [(tid.x + i).bitcast(b32) for i in range(6)]
+    sums, values = [mma.accumulator(f32) for _ in range(8)], [var(f32, 1.0) for _ in range(8)]
+    for _ in loop(32):
+        for each in sums:
+            mma.sync(each, mma.left(bf16, words[:4]), mma.right(bf16, words[4:]))
+            for value in values[:steps]:
+                value.set(fma(value, 0.5, 1.0))
+    with If(sum((each.regs[0] for each in sums), sum(values, cvt(0.0, f32))) == 12345.0):
+        out[0] = 1.0
+
+
+@pytest.mark.parametrize(("device", "least", "most"), [("h200", 8.2, 8.6), ("rtx5090", 0.0, 1.0)])
+def test_instructions_between_mma_sync_delay_it(device: str, least: float, most: float) -> None:
+    """Four warps a scheduler: on an H200 eight FMA after each mma.sync add 8.4 cycles."""
+    cycles = []
+    for count in (0, 8):
+        traced = multiply_and_add.trace(targets.device(device).arch, steps=count)
+        cycles.append(ww.profile(traced, 1, args=[np.zeros(1, np.float32)], device=device).cycles)
+    assert least <= (cycles[1] - cycles[0]) / (32 * 8 * 4) <= most

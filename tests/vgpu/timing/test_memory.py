@@ -8,7 +8,7 @@ import pytest
 import warpwright as ww
 from warpwright import targets
 from warpwright.lang import Global, ctaid, f32, kernel, ld, st, tid, u16, u32
-from warpwright.vgpu.timing.units import SKEW, Memory, Pipe, Scheduler, Unit, Units
+from warpwright.vgpu.timing.units import SKEW, Memory, Pipe, Scheduler, Unit, Units, WarpTensor
 
 H200 = targets.timing_of("h200")
 
@@ -80,6 +80,25 @@ def test_instructions_that_follow_one_another_delay_the_tensor_core() -> None:
     unit.slow(0.0, 1000.0, 3.0)
     assert unit.end(unit.issue(0.0, 2.0, 64.0)) == pytest.approx(2 * 4 + 64)
     assert (unit.stolen(72.0), unit.busy) == (64.0, 66.0)
+
+
+def test_instructions_between_mma_sync_delay_the_tensor_core() -> None:
+    unit = WarpTensor()
+    unit.delay(0.0, 1.0, 1.0)  # the slot of the first mma.sync
+    assert unit.take(0.0, 6.0) == 6.0
+    unit.delay(5.0, 4.0, 1.0)  # three slots of other instructions in five cycles, and that of this one
+    assert unit.take(5.0, 6.0) == 6.0 + 3 + 6
+    unit.delay(7.0, 30.0, 0.5)  # the slots of a warp that has reserved more than two cycles
+    assert unit.take(7.0, 6.0) == 15.0 + 2 * 0.5 + 6
+
+
+def test_an_idle_tensor_core_is_not_delayed() -> None:
+    unit = WarpTensor()
+    assert unit.take(0.0, 6.0) == 6.0
+    unit.delay(100.0, 1.0, 1.0)
+    assert unit.take(100.0, 6.0) == 106.0
+    unit.delay(200.0, 80.0, 1.0)  # more instructions than the cycles in which it was busy
+    assert unit.take(200.0, 6.0) == 206.0
 
 
 @pytest.mark.parametrize("ranks", [(0,), (0, 1)])

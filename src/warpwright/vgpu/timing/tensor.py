@@ -159,10 +159,14 @@ def start_warp_mma(replay: Replay, warp: Warp, step: Step, now: float) -> float:
     timing = replay.timing
     mma: WarpMma = step.what
     units = replay.units.warp_tensor[warp.rank]
+    unit = units[warp.number % len(units)]
+    if timing.mma_ports:
+        unit.delay(now, warp.scheduler.busy, timing.mma_ports)
+        warp.half.take(now, timing.mma_half)
     cycles = mma.flops / MMA_FLOPS * timing.slots["mma"] / timing.mma_rates.get(mma.type, 1.0)
     conversions, additions = (0, 0) if mma.type in timing.mma_rates else mma.emulation
     emulating = conversions * timing.slots["convert"] + additions * timing.slots["float"]
-    end = units[warp.number % len(units)].take(now, emulating + cycles)
+    end = unit.take(now, emulating + cycles)
     warp.sums[mma.d] = warp.ready[step.inst] = end - cycles + timing.latency["mma"]
     replay.units.tensor[warp.rank].busy += cycles / len(units)
     replay.outcome.add_mma(end - cycles, end, mma.flops)

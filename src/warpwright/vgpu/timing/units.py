@@ -8,7 +8,7 @@ from typing import Any
 
 from warpwright.targets import Timing
 
-__all__ = ["WINDOW", "Barrier", "Memory", "Pipe", "Scheduler", "Unit", "Units"]
+__all__ = ["WINDOW", "Barrier", "Memory", "Pipe", "Scheduler", "Unit", "Units", "WarpTensor"]
 
 WINDOW = 512.0  # cycles over which shared-memory bandwidth is averaged
 SKEW = 640.0  # cycles that SMs are apart (start.load.* of bench/micro.py): an idle share may be used that much later
@@ -29,6 +29,27 @@ class Unit:
         self.free = max(self.free, now - skew if self.busy else now) + cycles
         self.busy += cycles
         return self.free
+
+
+@dataclass(slots=True)
+class WarpTensor(Unit):
+    """The tensor core of a scheduler as a queue of mma.sync. It stands still while the scheduler issues other
+    instructions, which take the ports of the register file.
+
+    ``seen``: of the issue slots of the scheduler, those up to the time ``at``, and that of the next mma.sync.
+    """
+
+    seen: float = 0.0
+    at: float = 0.0
+
+    def delay(self, now: float, slots: float, each: float) -> None:
+        """Let time pass up to ``now``, at which ``slots`` slots of the scheduler are taken; one of them delays the
+        tensor core by ``each`` cycles. Slots of later cycles are left for the next call."""
+        passed = now - self.at
+        some = min(max(0.0, slots - self.seen), passed)
+        if self.free > self.at:
+            self.free = max(now, self.free + some * each)
+        self.at, self.seen = now, self.seen + some + 1
 
 
 @dataclass(slots=True)
@@ -172,7 +193,7 @@ class Units:
         self.half, self.special = ([[Pipe() for _ in range(timing.schedulers)] for _ in range(ranks)] for _ in "hs")
         self.tma = [Unit() for _ in range(ranks)]
         self.tensor = [Unit() for _ in range(ranks)]
-        self.warp_tensor = [[Unit() for _ in range(timing.schedulers)] for _ in range(ranks)]
+        self.warp_tensor = [[WarpTensor() for _ in range(timing.schedulers)] for _ in range(ranks)]
         self.tmem = [[Unit() for _ in range(timing.schedulers)] for _ in range(ranks)]
         self.shared = [Unit() for _ in range(ranks)]  # shared by tensor cores, TMA and lanes
         self.lanes = [Unit() for _ in range(ranks)]
