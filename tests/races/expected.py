@@ -79,6 +79,7 @@ REGISTERS = "the assembler may spill PTX's registers"
 MMA = r"mma\.sync (v3|rows|helpers|two-ten) kernel"
 Q_SLOTS = "O takes the slots of Q: no thread waits at empty barriers of O"
 ITEMS = "before the loader writes there again, it waits for a Q that is released later"
+CONVERGENT = "it orders nothing: it keeps the assembler from taking the loop for divergent"
 HALVES = "the sums of the other half drain later"
 WAVE = "the first wave has waited for the slots"
 BOTH = "of two slots every other wait is for the later one, and covers both"
@@ -161,6 +162,7 @@ ATTENTION = {
     r"latent rows score setmaxnreg\.dec": NO_FEWER,
     r"latent rows score bar\.warp\.sync #0$": ITEMS,
     r"latent rows (score bar\.warp\.sync #3|value bar\.warp\.sync #1)$": READ_BEFORE_WGMMA,
+    r"latent rows (score bar\.warp\.sync #6|value bar\.warp\.sync #4)$": CONVERGENT,
     r"latent rows value mbarrier\.try_wait\S* #2$": SCORED,
     r"latent rows value bar\.warp\.sync #0$": LAST_ITEM,
     r"latent rows score wgmma\.commit_group\S* #[024]$": ONE_GROUP,
