@@ -160,10 +160,11 @@ def start_warp_mma(replay: Replay, warp: Warp, step: Step, now: float) -> float:
     mma: WarpMma = step.what
     units = replay.units.warp_tensor[warp.rank]
     unit = units[warp.number % len(units)]
+    size = mma.flops / MMA_FLOPS
     if timing.mma_ports:
         unit.delay(now, warp.scheduler.busy, timing.mma_ports)
-        warp.half.take(now, timing.mma_half)
-    cycles = mma.flops / MMA_FLOPS * timing.slots["mma"] / timing.mma_rates.get(mma.type, 1.0)
+        warp.half.take(now, size * timing.mma_half)
+    cycles = size * timing.slots["mma"] / timing.mma_rates.get(mma.type, 1.0)
     conversions, additions = (0, 0) if mma.type in timing.mma_rates else mma.emulation
     emulating = conversions * timing.slots["convert"] + additions * timing.slots["float"]
     end = unit.take(now, emulating + cycles)
