@@ -24,7 +24,7 @@ class Config:
     tile         M and N of one CTA's tile of D
     warps        multiplying warps along M and along N; each has every such strip of 16 rows, of 32 columns
     stages       stages of the ring of A and B, each 128 bytes of K
-    ctas         CTAs that share an SM where its shared memory has room for them; a thread has few enough registers
+    ctas         CTAs that share an SM; from two on a thread has few enough registers
     group        rows of tiles in a group of the rasterization
     slices       split-K: slices of K that one launch multiplies, each to a matrix of its own, and a second one adds up
     specialised  a warp of its own loads; False: one loop loads and multiplies
@@ -67,12 +67,10 @@ class Config:
         return CONTROL_BYTES + self.stages * sum(self.tile) * ATOM_BYTES + self.consumers * STORES * ROWS * BLOCK_BYTES
 
 
-_LOOP = Config(
-    stages=1, ctas=2, group=1, specialised=False, ahead=False, persistent=False, overlap=False, matrices=False
-)
+_LOOP = Config(stages=1, group=1, specialised=False, ahead=False, persistent=False, overlap=False, matrices=False)
 _ROLES = replace(_LOOP, stages=2, specialised=True)
 _AHEAD = replace(_ROLES, ahead=True)
-_PERSISTENT = replace(_AHEAD, persistent=True, ctas=1, group=8)
+_PERSISTENT = replace(_AHEAD, persistent=True, group=8)
 
 LEVELS = {
     1: replace(_LOOP, summary="one stage, one loop: load, wait, ldmatrix and mma.sync by eight warps"),
