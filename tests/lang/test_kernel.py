@@ -165,10 +165,13 @@ def test_ctas_per_sm_is_a_directive_and_is_checked():
     assert ".minnctapersm 8\n" in shared.configure(ctas_per_sm=8).ptx()
     assert ".minnctapersm" not in shared.configure(ctas_per_sm=None).ptx()
     assert refusal(lambda: crowded.ptx()) == (  # wrong
-        "given ctas_per_sm=3 for kernel crowded of 1024 threads; expected 1 to 2, or None for any number"
+        "given ctas_per_sm=3 for kernel crowded of 1024 threads; expected 1 to 2 on sm_90a, or None for any number"
     )
     assert refusal(lambda: shared.configure(ctas_per_sm=0).ptx()) == (  # wrong
-        "given ctas_per_sm=0 for kernel shared of 256 threads; expected 1 to 8, or None for any number"
+        "given ctas_per_sm=0 for kernel shared of 256 threads; expected 1 to 8 on sm_90a, or None for any number"
+    )
+    assert refusal(lambda: shared.configure(ctas_per_sm=7).ptx("sm_120a")) == (  # wrong
+        "given ctas_per_sm=7 for kernel shared of 256 threads; expected 1 to 6 on sm_120a, or None for any number"
     )
 
 

@@ -50,7 +50,7 @@ def in_cluster(case: Case, ctas: int) -> Case:
     kernel = case.kernel
     if "cluster" in kernel.config:
         return replace(case, kernel=kernel.configure(cluster=ctas), grid=ctas)
-    sized = Kernel(kernel.function, kernel.arch, ctas, kernel.threads, kernel.ctas_per_sm, kernel.params, kernel.config)
+    sized = Kernel(kernel.function, kernel.arch, ctas, kernel.threads, kernel.params, kernel.config, kernel.ctas_per_sm)
     return replace(case, kernel=sized, grid=ctas)
 
 

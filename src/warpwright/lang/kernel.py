@@ -22,7 +22,6 @@ __all__ = ["Kernel", "kernel"]
 
 Dim3 = tuple[int, int, int]
 Shape = int | Sequence[int]
-MOST_THREADS = 2048  # of an SM
 
 
 class Kernel:
@@ -40,9 +39,9 @@ class Kernel:
         arch: str | None,
         cluster: Shape,
         threads: Shape,
-        ctas_per_sm: int | None,
         params: dict[str, Any],
         config: dict[str, Any],
+        ctas_per_sm: int | None = None,
     ) -> None:
         self.function, self.arch = function, arch
         self.cluster, self.threads, self.ctas_per_sm = cluster, threads, ctas_per_sm
@@ -74,7 +73,7 @@ class Kernel:
         return self._with({**self.params, **annotations}, self.config)
 
     def _with(self, params: dict[str, Any], config: dict[str, Any]) -> Kernel:
-        return Kernel(self.function, self.arch, self.cluster, self.threads, self.ctas_per_sm, params, config)
+        return Kernel(self.function, self.arch, self.cluster, self.threads, params, config, self.ctas_per_sm)
 
     def ptx(self, arch: str | None = None, **config: Any) -> str:
         """Returns the PTX text for target ``arch`` (default: the decorator's) and the given configuration values.
@@ -105,7 +104,7 @@ class Kernel:
     def _trace(self, arch: str, config: dict[str, Any]) -> Traced:
         threads = self._shape("threads", config.get("threads", self.threads), ARCHS[arch].max_threads_per_block)
         cluster = self._shape("cluster", config.get("cluster", self.cluster), ARCHS[arch].max_cluster_size)
-        trace = Trace(self.name, arch, threads, cluster, self._ctas_per_sm(config, math.prod(threads)))
+        trace = Trace(self.name, arch, threads, cluster, self._ctas_per_sm(arch, config, math.prod(threads)))
         trace.frame = sys._getframe()
         try:
             with activate(trace):
@@ -128,13 +127,12 @@ class Kernel:
         x, y, z = (*values, 1, 1)[:3]
         return x, y, z
 
-    def _ctas_per_sm(self, config: dict[str, Any], threads: int) -> int | None:
-        given = config.get("ctas_per_sm", self.ctas_per_sm)
-        most = MOST_THREADS // threads
+    def _ctas_per_sm(self, arch: str, config: dict[str, Any], threads: int) -> int | None:
+        given, most = config.get("ctas_per_sm", self.ctas_per_sm), ARCHS[arch].fitting_ctas(threads, 0)
         if given is not None and not (isinstance(given, int) and 1 <= given <= most):
             raise misuse(
-                f"given ctas_per_sm={given!r} for kernel {self.name} of {threads} threads; expected 1 to {most}, or "
-                "None for any number"
+                f"given ctas_per_sm={given!r} for kernel {self.name} of {threads} threads; expected 1 to {most} on "
+                f"{arch}, or None for any number"
             )
         return given
 
@@ -175,7 +173,7 @@ def kernel(
 
     def decorate(function: Callable[..., None]) -> Kernel:
         params, config = _signature(function, names)
-        return Kernel(function, arch, cluster, threads, ctas_per_sm, params, config)
+        return Kernel(function, arch, cluster, threads, params, config, ctas_per_sm)
 
     return decorate
 

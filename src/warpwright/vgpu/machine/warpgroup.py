@@ -229,8 +229,10 @@ class Warpgroups:
         return self.cluster.failure(ProtocolError, self._op(index, number), f"{text}.")
 
     def missing(self, index: int) -> str:
-        """Returns which warps a warp waits for, in words: those that have issued fewer wgmma, or in a run that only
-        signals, whose logs are empty, those that do not wait for wgmma."""
+        """Returns which warps of its warpgroup a warp waits for, as a clause of a message.
+
+        They have issued fewer wgmma. A fast profile keeps no log of wgmma: there they are the warps that do not wait.
+        """
         first, per_cta = self._first(index), self.cluster.per_cta
         warps = range(first, first + WARPS)
         issued = [self.passed[i] + int(self.cluster.warps["wgmma_count"][i]) for i in warps]
