@@ -309,7 +309,7 @@ def plan_sm120(
             f"along {letter}; expected tiles of multiples of 64: leave level= out, or pass a copy that is dense along K"
         )
     config = sm90.fit_slices(config, k, size)
-    return _plan(config, sm120.kernel_of(config), arch, a, b, d, majors, sms * config.ctas, epilogue, columns)
+    return _plan(config, sm120.kernel_of(config, arch), arch, a, b, d, majors, sms * config.ctas, epilogue, columns)
 
 
 def _plan(

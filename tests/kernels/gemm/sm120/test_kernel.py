@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from typing import NamedTuple
 
@@ -103,3 +104,15 @@ def test_a_measurement_decides_for_its_problem_and_near_ones() -> None:
 
 def test_a_tile_of_160_rows_has_no_panels_of_64() -> None:
     assert choose(4096, 4096, 4096, majors=("mn", "k")).tile[0] % 64 == 0
+
+
+@pytest.mark.parametrize(
+    ("level", "arch", "ctas"),
+    [(1, "sm_120a", 2), (2, "sm_120a", None), (4, "sm_120a", None), (4, "sm_90a", 2), (5, "sm_90a", None)],
+)
+def test_one_tile_a_cta_leaves_registers_for_two_where_shared_memory_does(
+    level: int, arch: str, ctas: int | None
+) -> None:
+    text = kernel_of(LEVELS[level], arch).trace(arch).ptx
+    assert re.findall(r"\.minnctapersm (\d+)", text) == ([str(ctas)] if ctas else [])
+    assert "0 bytes spill stores, 0 bytes spill loads" in assemble(text, arch, "-v").log

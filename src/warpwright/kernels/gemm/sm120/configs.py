@@ -24,7 +24,7 @@ class Config:
     tile         M and N of one CTA's tile of D
     warps        multiplying warps along M and along N; each has every such strip of 16 rows, of 32 columns
     stages       stages of the ring of A and B, each 128 bytes of K
-    ctas         CTAs that share an SM; from two on the assembler keeps the registers of a thread few enough for them
+    ctas         CTAs that share an SM if they are persistent; from two on the assembler keeps registers few enough
     group        rows of tiles in a group of the rasterization
     slices       split-K: slices of K that one launch multiplies, each to a matrix of its own, and a second one adds up
     specialised  a warp of its own loads; False: one loop loads and multiplies
