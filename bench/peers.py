@@ -31,6 +31,11 @@ def attention(name: str, problem: Problem, tensors: Sequence[Any]) -> Any:
     return _flash4(tensors, causal=problem.causal, softmax_scale=problem.factor)
 
 
+def window_attention(tensors: Sequence[Any], problem: Problem) -> Any:
+    """Returns attention of flash-attn-4 with the causal mask and the window of ``problem``."""
+    return _flash4(tensors, causal=True, window_size=(problem.left, 0 if problem.left else None))
+
+
 def _flash4(tensors: Sequence[Any], **options: Any) -> Any:
     from flash_attn.cute import flash_attn_func
 

@@ -25,6 +25,7 @@ from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.kernels.attention.sm90.backward_plan import BackwardConfig
 from warpwright.kernels.attention.sm90.decode import kernel_of
 from warpwright.kernels.attention.sm90.decode_plan import MANY, DecodeConfig
+from warpwright.kernels.attention.sm90.direct import kernel_of as kernel_of_sm90
 from warpwright.kernels.attention.sm90.fp8_plan import Fp8Config
 from warpwright.kernels.attention.sm100 import backward_plan as sm100_backward_plan
 from warpwright.kernels.attention.sm100 import decode as sm100_decode
@@ -44,7 +45,7 @@ from warpwright.targets import DEVICES
 from warpwright.types import bf16
 from warpwright.vgpu import Device
 
-__all__ = ["ATTENTION", "attention_backward", "mma_sync"]
+__all__ = ["ATTENTION", "attention_backward", "mma_sync", "sliding"]
 
 
 def mma_sync(config: sm120_plan.Config, problem: Problem, change: Change | None = None) -> Watched:
@@ -75,6 +76,17 @@ def _forward(
         tail = [array for name, array in rest.items() if name in dict(kernel.params)]
         output = output_arguments(config, np.zeros_like(q))
         launch(kernel, found.grid, args=[growth * q, k, v, *output, *tail, *found.scalars], device=watched)
+    return watched
+
+
+def sliding(problem: Problem, config: sm90_plan.Config, change: Change | None = None) -> Watched:
+    """Run Hopper's attention in windows of whole blocks on one CTA, with the log-sum-exp and a tile counter: several
+    tiles whose window begins at a key, then those with none there, with one to three blocks between the ends."""
+    watched, found = watched_device("h200", change, 1), sm90_plan.plan(problem, sms=1, config=config)
+    kernel = kernel_of_sm90(config).trace(dtype=bf16, bounds=found.bounds)
+    q, k, v = _tensors(problem, ("q", "k", "v"))
+    rest = np.zeros(q.shape[:3], np.float32), np.zeros(1, np.uint32)
+    launch(kernel, found.grid, args=[q, k, v, np.zeros_like(q), *rest, *found.scalars], device=watched)
     return watched
 
 
@@ -284,6 +296,9 @@ ATTENTION: dict[str, Callable[..., Watched]] = {
         f"attention {name}": functools.partial(_forward, *args, growth=20 if "sm100" in name else 1)
         for name, args in ATTENTIONS.items()
     },
+    "attention sm90 sliding": functools.partial(
+        sliding, Problem(1, 1, 1, 730, 730, 56, window=(511, 0)), replace(sm90_plan.SLIDING, head_dim=64)
+    ),
     "attention sm90 fp8": functools.partial(
         _attention_fp8,
         # Of a whole tile blocks 1 to 6 have masks for the first warpgroup, 1 and 2 for the last: both add to sums.

@@ -41,7 +41,7 @@ CHANGED = {
     "one arrival less": "fault, mbarrier-count",
     "twice the bytes": "deadlock, fault",
     "bytes too few": "deadlock, race, fault",
-    "two arrivals": "fault, mbarrier-count",
+    "two arrivals": "fault, mbarrier-count, mbarrier-lapped",
     "arrives at once": "race",
     "a warp more": "deadlock, fault",
     "a warp less": "fault, race, deadlock",
@@ -120,6 +120,10 @@ ONE_GROUP = "the next commit has both halves of QK, and a wait for all groups fo
 NO_FEWER = "the warpgroup had as many registers before; the instruction is for ptxas, which allocates by it"
 FEW = r"few queries(, two launches| paged)?"
 SM90 = r"attention sm90( in turn| one Q| packed| modified| lists| fp8| parts| direct)?"
+LATER_OR_SAME = (
+    "the next slot becomes empty later than this one, or this one with the slot that the loader waited for before"
+)
+TURNED = "before the loader writes there again, it waits for keys that are released after a barrier of all these warps"
 ONE_WAIT = "the next commit puts these wgmmas into its group, and one wait is for both"
 READ_BEFORE_WGMMA = "all lanes read the slot before the wgmmas for whose group the warp has waited"
 SCORED = "the warps of scores have waited for these rows before they stored the weights"
@@ -135,6 +139,13 @@ ATTENTION = {
     rf"{GRADIENTS} convert_ahead fence\.proxy\.async\.global #0$": ADDS,
     rf"{GRADIENTS} convert_ahead bar\.warp\.sync #1$": NEXT_BOX,
     r"attention sm90( in turn| packed| modified| lists)? init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
+    r"attention sm90 sliding init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
+    r"attention sm90 sliding load mbarrier\.try_wait\S* #[34578]: the next barrier": LATER_OR_SAME,
+    r"attention sm90 sliding load mbarrier\.try_wait\S* #10: the next barrier": LATER,
+    r"attention sm90 sliding load mbarrier\.try_wait\S* #1[123]($|: the next barrier)": ALONE,
+    r"attention sm90 sliding multiply bar\.warp\.sync #[01]$": TURNED,
+    r"attention sm90 sliding multiply wgmma\.commit_group\S* #(0|1|10)$": ONE_WAIT,
+    r"attention sm90 sliding multiply wgmma\.fence\S* #([1-5]|9|1[01])$": FENCE_BEFORE,
     r"attention sm90 parts init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
     r"chunks paged init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
     r"chunks paged load mbarrier\.try_wait\S* #1$": K_BEHIND,

@@ -51,6 +51,14 @@ def _either_order(touches: Touches) -> Callable[[Edited, Finding], bool]:
     return judge
 
 
+def _barrier_count(edited: Edited, finding: Finding) -> bool:
+    """Two accesses to named barriers in either order; without an arrival of the edited instruction, or with one more,
+    all later rounds of its barriers are others, so the lines may be any of these barriers."""
+    steps = [of_step(edited.execution, step) for step in finding.steps]
+    numbers = [{number for inst in step for number in bar_numbers(edited.execution, inst)} for step in steps]
+    return _either_order(barriers)(edited, finding) or all(edited.numbers & each for each in numbers)
+
+
 def _race(edited: Edited, finding: Finding) -> bool:
     """Two accesses in either order, by any warps or by those of the finding, where several warps access the same cells;
     for an edited address also the accesses that the edit moves there, for a wait the mbarriers of `_early_offsets`."""
@@ -285,7 +293,7 @@ _JUDGES: dict[str, Callable[[Edited, Finding], bool]] = {
     "tmem-freed": _race,
     **dict.fromkeys(("proxy-fence", "tcgen05-fence"), _either_order(memory)),
     "mbarrier-init": _either_order(initialisations),
-    "barrier-count": _either_order(barriers),
+    "barrier-count": _barrier_count,
     "mbarrier-lapped": _lapped_wait,
     "mbarrier-count": _same_barrier,
     "deadlock": _deadlock,

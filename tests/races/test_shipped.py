@@ -20,7 +20,7 @@ from tests.kernels.attention.decode_helpers import launches
 from tests.kernels.attention.varlen_helpers import pack_sequences, prepare_launch
 from tests.kernels.gemm.sm100.test_switches import SWITCHES
 from tests.kernels.helpers import BF16
-from tests.races.attention_runs import attention_backward, mma_sync
+from tests.races.attention_runs import attention_backward, mma_sync, sliding
 from tests.races.removals import KERNELS, blackwell, hopper, ladder_gemm
 from tests.races.watched import Watched
 from tests.samples import sampled
@@ -184,6 +184,9 @@ SHIPPED: dict[str, Run] = {
         )
         for mask in MASKS
     },
+    "sm90 attention sliding": functools.partial(
+        sliding, Problem(1, 2, 1, 788, 788, 120, window=(511, 0)), sm90_plan.SLIDING
+    ),
     **{
         f"sm90 attention fp8 {name}, {mask}": functools.partial(_attention_fp8, config, mask)
         for name, config in sm90_fp8_plan.CONFIGS.items()

@@ -19,7 +19,7 @@ from warpwright.errors import UsageError
 from warpwright.kernels.attention.index import EXACT
 from warpwright.kernels.attention.mods import NO_MODS, Array, At, Constant, Function, Mods, Place
 from warpwright.kernels.attention.problem import Problem
-from warpwright.kernels.attention.sm90 import block_lists, modified
+from warpwright.kernels.attention.sm90 import block_lists, modified, sliding
 from warpwright.kernels.attention.sm90 import plan as sm90_plan
 from warpwright.lang import Global, If, Kernel, kernel, s32, u32
 from warpwright.lang.trace import Traced
@@ -275,6 +275,9 @@ def plan_lists(problem: Problem, mods: Mods, arch: str) -> Plan:
 def plan_modified(problem: Problem, mods: Mods, arch: str, sms: int, workspace: bool) -> Plan:
     """Returns the plan of ``problem`` with ``mods`` on a device of ``sms`` SMs."""
     check_narrow_values(problem, ", with score_mod, mask_mod, softcap or sinks")
+    counter, words = ("workspace", COUNTER) if workspace else (0, None)
+    if mods == Mods(sinks=True) and sm90_plan.slides(problem):
+        return _plan_sliding(problem, arch, sms, counter, words)
     config = _config(problem)
     found = sm90_plan.plan(problem, sms=sms, config=config)
     kernel: Traced = modified.kernel_of(config, mods).trace(
@@ -282,13 +285,19 @@ def plan_modified(problem: Problem, mods: Mods, arch: str, sms: int, workspace: 
     )
     steps = list_steps(list_shape(problem, mods)) if mods.mask is not None else (0, 0)
     *scalars, scale = found.scalars
-    counter = "workspace" if workspace else 0
     scale = problem.factor if mods.changes_scores else scale
     memory = "sinks" if mods.sinks else 0, "lists" if mods.mask else 0
     args = *"qkvo", "lse", counter, *memory, *scalars, *steps, scale, *mods.params
-    words = COUNTER if workspace else None
     why = "score_mod, mask_mod, softcap or sinks are given"
     return Plan((Launch(kernel, found.grid, args),), config, words, kernel="sm90.attention_modified", why=why)
+
+
+def _plan_sliding(problem: Problem, arch: str, sms: int, counter: str | int, words: int | None) -> Plan:
+    """Returns the plan of ``problem`` with sinks in a window of whole key blocks."""
+    found = sm90_plan.plan(problem, sms=sms)
+    kernel: Traced = sliding.with_sinks(found.config).trace(arch, dtype=types.of_dtype(problem.dtype))
+    launch = Launch(kernel, found.grid, (*"qkvo", "lse", counter, *found.scalars, "sinks"))
+    return Plan((launch,), found.config, words, kernel="sm90.attention", why="sinks are given")
 
 
 def _config(problem: Problem) -> sm90_plan.Config:

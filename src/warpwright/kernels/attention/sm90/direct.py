@@ -14,6 +14,7 @@ from typing import Any
 from warpwright.kernels.attention.sm90 import forward
 from warpwright.kernels.attention.sm90.forward import REGISTERS, Consumer
 from warpwright.kernels.attention.sm90.plan import CONFIGS, Config
+from warpwright.kernels.attention.sm90.sliding import attention_sliding
 from warpwright.kernels.attention.sm90.softmax import HALVES
 from warpwright.kernels.attention.sm90.steps import (
     Mask,
@@ -216,5 +217,5 @@ class DirectConsumer(Consumer):
 @cache
 def kernel_of(config: Config) -> Kernel:
     """Returns the kernel of a configuration; configure ``dtype`` (bf16, f16) and ``bounds`` (left, right) on it."""
-    function = attention_direct if config.direct else forward.attention
+    function = attention_direct if config.direct else attention_sliding if config.sliding else forward.attention
     return function.configure(config=config, threads=config.threads)

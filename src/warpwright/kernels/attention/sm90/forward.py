@@ -18,6 +18,7 @@ from warpwright.kernels.attention.sm90.softmax import (
     BranchingSoftmax,
     IntegerSoftmax,
     OnlineSoftmax,
+    add_sink,
     nothing,
 )
 from warpwright.kernels.attention.sm90.steps import (
@@ -54,6 +55,7 @@ from warpwright.lang import (
     fence,
     kernel,
     loop,
+    mbarrier,
     nctaid,
     rcp,
     role,
@@ -190,7 +192,7 @@ class Consumer:
                 bar.arrive(TURN, 2 * WARPGROUP)
         self.strip = warp.id - WARPS
         self.leader = elect_one() & (warp.id % WARPS == 0)
-        self.dtype = rings.v.members["v"].dtype
+        self.dtype = rings.q.members["q"].dtype
         self.scores = wgmma.accumulator(f32, (STRIP, config.tile[1]))
         self.out = wgmma.accumulator(f32, (STRIP, config.columns))
         self.late = var(u32, 0) if config.in_turn and self.rescales_late else None
@@ -266,8 +268,7 @@ class Consumer:
     def wait_and_issue_scores(self, slot: Slot) -> None:
         """Wait for K in ``slot`` and for this warpgroup's turn, then issue QKᵀ."""
         slot.full.wait()
-        if self.config.in_turn:
-            bar.sync(self.own + TURN, 2 * WARPGROUP)
+        self.wait_turn()
         issue_ss(self.scores, self.of_q.peek().q, self.own, slot.k)
 
     def wait_and_issue_values(self, slot: Slot, accumulate: Any, steps: slice = slice(None)) -> None:
@@ -319,6 +320,11 @@ class Consumer:
     def release_queries(self, number: Any) -> None:
         """Nothing here, where O leaves through the slot of Q and the role `save` arrives on empty."""
 
+    def wait_turn(self) -> None:
+        """Wait on this warpgroup's named barrier until the one before has issued its wgmmas."""
+        if self.config.in_turn:
+            bar.sync(self.own + TURN, 2 * WARPGROUP)
+
     def arrive_turn(self) -> None:
         """Arrive on the named barrier of the following warpgroup, which multiplies during the softmax of this one."""
         if self.config.in_turn:
@@ -333,9 +339,7 @@ class Consumer:
     def wait_first_scores(self) -> None:
         """Wait for the scores of a tile's first block, arrive on empty of its K, and compute the softmax."""
         wgmma.wait_group(0)
-        slot = next(self.of_k)
-        with If(self.leader):
-            slot.empty.arrive()
+        self.arrive_empty(next(self.of_k))
         self.set_weights(self.block_softmax(True, 0).weights)
 
     def mainloop(self) -> None:
@@ -350,14 +354,12 @@ class Consumer:
                     self.arrive_turn()
                 # The scores are there, PV may still be in flight.
                 wgmma.wait_group(1)
-                with If(self.leader):
-                    slot_k.empty.arrive()
+                self.arrive_empty(slot_k)
                 self.release_queries(number)
                 weights, factors, grown = self.block_softmax(masked, number, partial(self.issue_later_values, slot_v))
                 # PV is done: the registers of P and O are free to change.
                 wgmma.wait_group(0)
-                with If(self.leader):
-                    slot_v.empty.arrive()
+                self.arrive_empty(slot_v)
                 self.set_weights(weights)
                 self.rescale_sums(factors, grown)
             start = stop
@@ -385,21 +387,42 @@ class Consumer:
                 register.set(score)
         return scores
 
+    def sink(self) -> Any:
+        """Returns the head's sink, a score of every query in powers of 2, or None."""
+        return None
+
     def finish_softmax(self, lse: Expr, q_len: Any) -> list[Any]:
-        """Write the log-sum-exp; returns the factors 1 / row sum of O, 0 for a row without weights."""
+        """Write the log-sum-exp, with the sink; returns the factors of O, 0 for a row without weights."""
+        sink, kept = self.sink(), None
         shifts, totals = self.softmax.reset()
+        if sink is not None:
+            shifts, totals, kept = add_sink(sink, shifts, totals)
         with If(lse != 0):
             write_lse(self.tile.lse_rows(lse, q_len), self.row, q_len, shifts, totals)
-        return [select(total == 0.0, total, rcp(total)) for total in totals]
+        if kept is None:
+            return [select(total == 0.0, total, rcp(total)) for total in totals]
+        return [select(total == 0.0, total, f * rcp(total)) for f, total in zip(kept, totals, strict=True)]
 
     def epilogue(self, slot: Slot, factors: Sequence[Any]) -> None:
         """Divide O by the row sums and hand it to the role `save` in the slot of Q."""
-        slot_v = next(self.of_v)
+        self.arrive_empty(next(self.of_v))
+        self.arrive_stored(self.store_output(slot, factors))
+
+    def arrive_empty(self, *slots: Slot) -> None:
+        """Arrive on empty of ``slots`` of K or V."""
         with If(self.leader):
-            slot_v.empty.arrive()
+            for slot in slots:
+                slot.empty.arrive()
+
+    def store_output(self, slot: Slot, factors: Sequence[Any]) -> mbarrier:
+        """Divide O by the row sums and store it in the slot of Q; returns the full barrier of O."""
         rescale(self.out, factors)
         tile, full = slot.q[:, : self.config.columns], Slot(self.rings.o, slot.stage, slot.phase).full
         store_rows(self.out, tile, self.strip)
+        return full
+
+    def arrive_stored(self, full: mbarrier) -> None:
+        """Arrive on full of O for the role `save`, whose TMA reads what this warp has stored."""
         fence.proxy_async()
         warp.sync()
         with If(elect_one()):

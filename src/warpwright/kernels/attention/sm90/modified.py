@@ -30,7 +30,6 @@ from warpwright.kernels.attention.sm90.steps import (
     read_item,
     schedule,
     store_panels,
-    write_lse,
 )
 from warpwright.kernels.tiles import WARPS
 from warpwright.lang import (
@@ -45,14 +44,12 @@ from warpwright.lang import (
     bar,
     bf16,
     ctaid,
-    ex2,
     f32,
     kernel,
     loop,
     max,
     min,
     nctaid,
-    rcp,
     role,
     s32,
     select,
@@ -276,19 +273,10 @@ class ModifiedConsumer(Consumer):
             found.append((rows[v >> 1 & 1], Index.of(key) if masked else Index.of(left, column)))
         return found
 
-    def finish_softmax(self, lse: Expr, q_len: Any) -> list[Any]:
-        """Write the log-sum-exp, with the sink; returns the factors 1 / row sum of O."""
-        if not self.mods.sinks:
-            return super().finish_softmax(lse, q_len)
+    def sink(self) -> Any:
+        """Returns the head's sink, a score of every query in powers of 2, or None."""
         sinks: Pointer[f32] = Global(f32, self.sinks)
-        sink = sinks[self.tile.own] * LOG2E
-        shifts, totals = self.softmax.reset()
-        new = [max(shift, sink) for shift in shifts]
-        factors = [ex2(shift - top) for shift, top in zip(shifts, new, strict=True)]
-        sums = [f * total + ex2(sink - top) for f, total, top in zip(factors, totals, new, strict=True)]
-        with If(lse != 0):
-            write_lse(self.tile.lse_rows(lse, q_len), self.row, q_len, new, sums)
-        return [select(total == 0.0, total, f * rcp(total)) for f, total in zip(factors, sums, strict=True)]
+        return sinks[self.tile.own] * LOG2E if self.mods.sinks else None
 
 
 @lru_cache(maxsize=256)

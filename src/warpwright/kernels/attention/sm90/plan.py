@@ -11,6 +11,7 @@ from warpwright.kernels.attention.problem import Problem
 __all__ = [
     "CONFIGS",
     "NARROW_VALUES",
+    "SLIDING",
     "STRIP",
     "WARPGROUP",
     "Config",
@@ -19,6 +20,7 @@ __all__ = [
     "launch_of_packed",
     "plan",
     "plan_varlen",
+    "slides",
 ]
 
 WARPGROUP = 128
@@ -38,7 +40,8 @@ class Config:
     ``q_stages`` those of Q. With ``in_turn`` the consumers issue their wgmmas in turn, so that one computes its softmax
     while another multiplies. With ``branches`` the softmax is `BranchingSoftmax`, else `OnlineSoftmax`. With ``splits``
     PV is issued in two parts, the second after the maxima of the scores, and the softmax is `IntegerSoftmax`. With
-    ``direct`` the kernel is `sm90.direct.attention_direct`, whose O leaves from registers.
+    ``direct`` the kernel is `sm90.direct.attention_direct`, whose O leaves from registers. With ``sliding`` it is
+    `sm90.sliding.attention_sliding`, which has one ring of ``stages`` for K and V.
     """
 
     head_dim: int = 128
@@ -50,6 +53,7 @@ class Config:
     splits: bool = False
     value_dim: int | None = None
     direct: bool = False
+    sliding: bool = False
 
     @property
     def columns(self) -> int:
@@ -70,8 +74,8 @@ class Config:
     def smem_bytes(self) -> int:
         """Dynamic shared memory of a CTA, bytes."""
         queries, keys = self.tile
-        of_q, of_kv = self.q_stages * queries * self.head_dim, self.stages * keys * (self.head_dim + self.columns)
-        return CONTROL_BYTES + 2 * (of_q + of_kv)
+        of_q, columns = self.q_stages * queries * self.head_dim, self.head_dim + self.columns * (not self.sliding)
+        return CONTROL_BYTES + 2 * (of_q + self.stages * keys * columns)
 
     @property
     def keywords(self) -> dict[str, Any]:
@@ -90,6 +94,7 @@ CONFIGS = {
     "256: 128x64": Config(256, (128, 64), q_stages=1, branches=False, direct=True),
     "256: 128x80": Config(256, (128, 80), q_stages=1, branches=False, direct=True),
 }
+SLIDING = Config(128, (128, 128), stages=5, in_turn=True, sliding=True)  # where `slides`
 NARROW_VALUES = Config(192, (128, 96), branches=False, value_dim=128)  # where V and O have other columns than Q and K
 # Keys; between the measured 512 and 1024, 1024 and 2048, 4096 and 8192, 8192 and 16384.
 SHORT, MEDIUM, MANY, LONG = 512, 1536, 6144, 12288
@@ -110,6 +115,17 @@ def choose(problem: Problem) -> str:
         256: "256: 128x64" if seen <= (MANY if bounded else SHORT) else "256: 128x80",
     }
     return names[width]
+
+
+def slides(problem: Problem) -> bool:
+    """Returns whether the kernel of `SLIDING` suits a problem and is faster: causal, in a window of whole key blocks,
+    two at least and a quarter of the keys at most, where the first query stands at the begin of a key block."""
+    if problem.left is None or problem.right != 0:
+        return False
+    window, keys = problem.left + 1, SLIDING.tile[1]
+    whole = window % keys == 0 and problem.offset % keys == 0 and problem.offset >= 0
+    fits = 96 < problem.head_dim <= SLIDING.head_dim and problem.columns == problem.head_dim
+    return whole and fits and 2 * keys <= window <= problem.kv_len // 4
 
 
 def seen_keys(problem: Problem, queries: int) -> int:
@@ -139,7 +155,8 @@ def plan(problem: Problem, *, sms: int, config: Config | None = None) -> Plan:
     """Returns the launch for ``problem`` on a device of ``sms`` SMs, by ``config`` or else the fastest one."""
     bounds = problem.left is not None, problem.right is not None
     same = problem.columns == problem.head_dim
-    found = config or (CONFIGS[choose(problem)] if same else NARROW_VALUES)
+    fastest = CONFIGS[choose(problem)] if same else NARROW_VALUES
+    found = config or (SLIDING if slides(problem) else fastest)
     tiles, anywhere = -(-problem.q_len // found.tile[0]), problem.q_len + problem.kv_len
     total = tiles * problem.heads * problem.batch
     scalars = (
@@ -151,7 +168,7 @@ def plan(problem: Problem, *, sms: int, config: Config | None = None) -> Plan:
         problem.group,
         tiles,
         total,
-        _section(problem) if bounds[1] else 1,
+        _section(problem, L2_BYTES // 2 if found.sliding else L2_BYTES) if bounds[1] else 1,
         problem.factor * math.log2(math.e),
     )
     return Plan(found, bounds, bounds[1], (min(sms, total), 1, 1), scalars)
@@ -190,10 +207,10 @@ def launch_of_packed(
     return bounds, (min(sms, most), 1, 1), scalars
 
 
-def _section(problem: Problem) -> int:
+def _section(problem: Problem, room: int = L2_BYTES) -> int:
     """Returns how many heads the CTAs work on at the same time, the longest tiles first: as many heads as have the keys
-    and values that concurrent tiles see in L2."""
+    and values that concurrent tiles see in ``room`` bytes of L2."""
     nbytes = seen_keys(problem, TOGETHER) * (problem.head_dim + problem.columns) * problem.dtype.itemsize
-    fit = max(1, L2_BYTES // nbytes) * problem.group
+    fit = max(1, room // nbytes) * problem.group
     heads = problem.batch * problem.heads
     return next(count for count in range(min(fit, heads), 0, -1) if heads % count == 0)

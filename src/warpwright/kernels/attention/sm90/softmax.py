@@ -19,6 +19,7 @@ __all__ = [
     "BranchingSoftmax",
     "IntegerSoftmax",
     "OnlineSoftmax",
+    "add_sink",
     "nothing",
     "of_row",
     "reduce",
@@ -174,6 +175,14 @@ class IntegerSoftmax(BranchingSoftmax):
         score, because the bits of negative floats are not in order."""
         unscaled = (row_max + self.room) * rcp(scale)
         return select(unscaled >= 0.0, unscaled.bitcast(s32), NEVER)
+
+
+def add_sink(sink: Any, shifts: Sequence[Any], totals: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """Returns shifts and row sums with the weight of ``sink``, a scaled score, and the factors of earlier weights."""
+    new = [max(shift, sink) for shift in shifts]
+    factors = [ex2(shift - top) for shift, top in zip(shifts, new, strict=True)]
+    sums = [f * total + ex2(sink - top) for f, total, top in zip(factors, totals, new, strict=True)]
+    return new, sums, factors
 
 
 def bits_of(scores: Sequence[Any]) -> list[list[Any]]:
