@@ -30,7 +30,7 @@ def test_sequences_of_one_launch_and_what_ran() -> None:
     verify_packed(SMALL, given, (out, lse))
     assert str(ran) == (
         "sm90.attention_varlen on h200: head_dim 64, tile (128, 128), stages 3, q_stages 2, in_turn False, branches "
-        "True, splits False, direct False, threads 384; TMA on: 4 sequences are packed"
+        "True, splits False, direct False, sliding False, threads 384; TMA on: 4 sequences are packed"
     )
 
 
