@@ -388,7 +388,7 @@ class Consumer:
         return scores
 
     def sink(self) -> Any:
-        """Returns the head's sink, a score of every query in powers of 2, or None."""
+        """Returns the sink of the tile's head times log2 e, or None without sinks."""
         return None
 
     def finish_softmax(self, lse: Expr, q_len: Any) -> list[Any]:

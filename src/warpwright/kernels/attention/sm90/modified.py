@@ -274,7 +274,7 @@ class ModifiedConsumer(Consumer):
         return found
 
     def sink(self) -> Any:
-        """Returns the head's sink, a score of every query in powers of 2, or None."""
+        """Returns the sink of the tile's head times log2 e, or None without sinks."""
         sinks: Pointer[f32] = Global(f32, self.sinks)
         return sinks[self.tile.own] * LOG2E if self.mods.sinks else None
 

@@ -9,7 +9,6 @@ softmax takes those of D where a query sees D, and those of L elsewhere. A warpg
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -66,7 +65,7 @@ from warpwright.lang import (
 )
 from warpwright.lang.fragment import Fragment
 from warpwright.lang.ring import Slot
-from warpwright.lang.smem import Place, Tile
+from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
 __all__ = ["attention_sliding", "with_sinks"]
@@ -248,7 +247,7 @@ class SlidingConsumer(Consumer):
         wgmma.commit_group()
 
     def wait_and_issue_left(self, slot_d: Slot, slot_l: Slot) -> None:
-        """Wait for K of block L, issue QKᵀ of its columns left of the diagonals and of the other 64, pass the turn."""
+        """Wait for K of block L, issue QKᵀ of both halves, then arrive for the other warpgroup's turn."""
         slot_l.full.wait()
         with If(self.has_left()):
             wgmma.fence()
@@ -268,8 +267,7 @@ class SlidingConsumer(Consumer):
     def other_half(self, slot_d: Slot, slot_l: Slot) -> Tile:
         """Returns the other 64 rows of K or V: the first ones of D for the last queries, else the last ones of L."""
         of_d, of_l = part(slot_d.kv, 0, STRIP, "k"), part(slot_l.kv, 1, STRIP, "k")
-        address = select(self.upper, of_d.address, of_l.address)
-        return replace(of_d, place=Place(of_d.place.nbytes, of_d.align, address, 0))
+        return of_d.placed(select(self.upper, of_d.address, of_l.address), 0)
 
     def wait_scores_of_ends(self, ends: Sequence[Slot]) -> None:
         """Wait for the scores of blocks D and L, arrive on empty of their K, and compute the softmax of both."""
@@ -296,7 +294,7 @@ class SlidingConsumer(Consumer):
                 hide_all(self.other)
 
     def split_weights(self, of_d: Sequence[Expr]) -> None:
-        """Keep the weights of block D in the first half of the weights, and move those of block L."""
+        """Split the weights of the own 64 columns: ``weights`` keeps those of D, ``left_weights`` gets those of L."""
         for register, rest, low, high in zip(self.weights, self.left_weights, of_d[::2], of_d[1::2], strict=False):
             both = register.to(b32)
             # The high column is seen only if the low one is.
@@ -305,7 +303,7 @@ class SlidingConsumer(Consumer):
             rest.set(both ^ own)
 
     def sink(self) -> Any:
-        """Returns the head's sink, a score of every query in powers of 2, or None."""
+        """Returns the sink of the tile's head times log2 e, or None without sinks."""
         return Global(f32, self.sinks[0])[self.tile.head % self.heads] * LOG2E if self.sinks else None
 
     def mainloop(self) -> None:
@@ -342,7 +340,7 @@ class SlidingConsumer(Consumer):
             wgmma.mma(self.out, left, window(values, step * STEP, "mn"), accumulate=accumulate or step > 0)
 
     def issue_left_values(self, slot_l: Slot) -> None:
-        """Issue O += P·V of block L in the columns of this warpgroup's own diagonals, and pass the turn."""
+        """Issue O += P·V of block L in this warpgroup's own 64 columns, then arrive for the other warpgroup's turn."""
         with If(self.has_left()):
             wgmma.fence()
             self.issue_half_values(self.left_weights, part(slot_l.kv, self.own, STRIP, "k"), True)
