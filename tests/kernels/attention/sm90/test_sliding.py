@@ -17,7 +17,9 @@ from tests.samples import sampled
 from warpwright.kernels.attention import Problem, reference
 from warpwright.kernels.attention.sm90.direct import kernel_of
 from warpwright.kernels.attention.sm90.plan import CONFIGS, SLIDING, Config, plan, slides
+from warpwright.kernels.attention.sm90.sliding import schedule_short_last
 from warpwright.kernels.reference import ulp
+from warpwright.lang import Global, If, kernel, tid, u32
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx.ptxas import assemble
 from warpwright.run.launch import load_ptx
@@ -129,11 +131,26 @@ def test_windows_of_whole_blocks_slide(problem: Problem, sliding: bool) -> None:
     assert plan(problem, sms=132, config=CONFIGS["128: 128x128"]).config == CONFIGS["128: 128x128"]
 
 
-def test_concurrent_tiles_share_half_of_l2() -> None:
-    """Heads side by side: of the forward kernel 32, whose keys and values take twice as much of L2."""
-    problem = Problem(2, 16, 16, 8192, 8192, 128, window=(1023, 0))
-    assert plan(problem, sms=132).scalars[8] == 16
-    assert plan(problem, sms=132, config=CONFIGS["128: 128x128"]).scalars[8] == 32
+@pytest.mark.parametrize(("heads", "group", "side_by_side"), [(32, 1, 2), (3, 1, 1), (32, 4, 8), (12, 4, 4)])
+def test_two_heads_of_keys_are_side_by_side(heads: int, group: int, side_by_side: int) -> None:
+    problem = Problem(1, heads, heads // group, 8192, 8192, 128, window=(1023, 0))
+    assert plan(problem, sms=132).scalars[8] == side_by_side
+
+
+@kernel("sm_90a", threads=64)
+def write_tiles(rows: Global[u32], of_heads: Global[u32], tiles: u32, short: u32, section: u32, heads: u32) -> None:
+    with If(tid.x < tiles * heads):
+        rows[tid.x], of_heads[tid.x] = schedule_short_last(tid.x, tiles, short, section, heads, 128)
+
+
+@pytest.mark.parametrize("short", [0, 2, 5])
+def test_short_tiles_come_last(short: int) -> None:
+    """Five tiles of each of four heads: the long ones of two heads side by side, then the short ones of all heads."""
+    rows, heads = np.full(20, 9999, np.uint32), np.full(20, 9999, np.uint32)
+    ww.launch(write_tiles, 1, args=(rows, heads, 5, short, 2, 4), device="h200")
+    long = [(128 * row, head) for pair in (0, 2) for row in range(4, short - 1, -1) for head in (pair, pair + 1)]
+    others = [(128 * row, head) for row in range(short - 1, -1, -1) for head in range(4)]
+    assert list(zip(rows.tolist(), heads.tolist(), strict=True)) == long + others
 
 
 def test_attention_takes_the_kernel() -> None:

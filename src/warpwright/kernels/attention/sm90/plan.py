@@ -168,7 +168,7 @@ def plan(problem: Problem, *, sms: int, config: Config | None = None) -> Plan:
         problem.group,
         tiles,
         total,
-        _section(problem, L2_BYTES // 2 if found.sliding else L2_BYTES) if bounds[1] else 1,
+        _pair(problem) if found.sliding else _section(problem) if bounds[1] else 1,
         problem.factor * math.log2(math.e),
     )
     return Plan(found, bounds, bounds[1], (min(sms, total), 1, 1), scalars)
@@ -207,10 +207,17 @@ def launch_of_packed(
     return bounds, (min(sms, most), 1, 1), scalars
 
 
-def _section(problem: Problem, room: int = L2_BYTES) -> int:
+def _pair(problem: Problem) -> int:
+    """Returns how many heads the CTAs of `SLIDING` work on at the same time: those of two heads of K and V, which CTAs
+    that start at the same time then read few blocks of."""
+    both = 2 * problem.group
+    return both if problem.batch * problem.heads % both == 0 else problem.group
+
+
+def _section(problem: Problem) -> int:
     """Returns how many heads the CTAs work on at the same time, the longest tiles first: as many heads as have the keys
-    and values that concurrent tiles see in ``room`` bytes of L2."""
+    and values that concurrent tiles see in `L2_BYTES`."""
     nbytes = seen_keys(problem, TOGETHER) * (problem.head_dim + problem.columns) * problem.dtype.itemsize
-    fit = max(1, room // nbytes) * problem.group
+    fit = max(1, L2_BYTES // nbytes) * problem.group
     heads = problem.batch * problem.heads
     return next(count for count in range(min(fit, heads), 0, -1) if heads % count == 0)

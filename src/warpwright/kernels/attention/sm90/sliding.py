@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 
 from warpwright.kernels.attention.sm90.forward import REGISTERS, Consumer
 from warpwright.kernels.attention.sm90.plan import SLIDING, STRIP, Config
-from warpwright.kernels.attention.sm90.softmax import HALVES
+from warpwright.kernels.attention.sm90.softmax import HALVES, BranchingSoftmax
 from warpwright.kernels.attention.sm90.steps import (
     LOG2E,
     Mask,
@@ -27,7 +28,6 @@ from warpwright.kernels.attention.sm90.steps import (
     publish_when_empty,
     read_item,
     schedule,
-    seen_columns,
     store_panels,
 )
 from warpwright.kernels.tiles import WARP_ROWS, WARPS, WGMMA_BYTES, part, window
@@ -38,6 +38,7 @@ from warpwright.lang import (
     If,
     Kernel,
     Ring,
+    Var,
     atom,
     b32,
     bar,
@@ -50,6 +51,7 @@ from warpwright.lang import (
     max,
     min,
     nctaid,
+    prmt,
     role,
     s32,
     select,
@@ -71,7 +73,8 @@ from warpwright.types import Scalar
 __all__ = ["attention_sliding", "with_sinks"]
 
 STEP = WGMMA_BYTES // bf16.nbytes  # keys of one wgmma of PV
-LOW = 0xFFFF  # the first of two packed weights
+PAIRS = STRIP // 8  # of neighbouring columns that a thread has of 64
+SIGNS = 0x9988, 0xBBAA  # prmt: 16 times the sign of byte 0, and of byte 1; of bytes 2 and 3
 
 
 @kernel("sm_90a", threads=384)
@@ -98,7 +101,8 @@ def attention_sliding(
     dtype: type[Scalar] = bf16,
     threads: int = 384,
 ) -> None:
-    """Persistent: CTAs take tiles in the order of their numbers, as in `sm90.forward.attention`.
+    """Persistent: CTAs take tiles in the order of their numbers, as in `sm90.forward.attention`, but the tiles whose
+    window begins before the first key last, those of all heads side by side (`schedule_short_last`).
 
     Query i sees the keys ``begin`` + i … ``end`` + i - 1: two blocks or more, and as many as a multiple of a block.
     ``end`` - 1 is such a multiple too. Keys before the first one are zeros that TMA fills in. ``sinks`` is empty or the
@@ -123,9 +127,10 @@ def attention_sliding(
     def load() -> None:
         items, to_q, to_kv = cursors = [ring.producer() for ring in (rings.work, rings.q, rings.k)]
         number = var(u32, ctaid.x)
+        short = min(max(1 - begin, 0).to(u32) // queries, tiles)
         for _ in loop():
             Break(when=number >= total)
-            row, head = schedule(number, tiles, section, queries, True)
+            row, head = schedule_short_last(number, tiles, short, section, total // tiles, queries)
             diagonal, left = row.to(s32) + (end - 1), row.to(s32) + (begin - 1)
             count = max(min(diagonal, end - begin - keys).to(u32) // keys, 1)
             publish_when_empty(items, (row, head, 0, count))
@@ -175,6 +180,16 @@ def attention_sliding(
         consumer.run(consumer.wait_item(), lse, q_len)
 
 
+def schedule_short_last(number: Any, tiles: Any, short: Any, section: Any, heads: Any, queries: int) -> tuple[Any, Any]:
+    """Returns the first query and the head of tile ``number``, where the first ``short`` of a head's tiles see fewer
+    keys: the others of ``section`` heads side by side, then the short ones of all ``heads``, the longest ones first."""
+    long = tiles - short
+    is_long = number < long * heads
+    within = select(is_long, number, number - long * heads)
+    row, head = schedule(within, select(is_long, long, short), select(is_long, section, heads), queries, True)
+    return row + select(is_long, short * queries, 0), head
+
+
 def rings_of(config: Config, dtype: type[Scalar]) -> Rings:
     """Returns the rings of a CTA, in which blocks of K and of V are in one ring, in the order of their use."""
     shape = config.tile[1], config.head_dim
@@ -191,20 +206,28 @@ class SlidingConsumer(Consumer):
     ``count`` is that of blocks M, at least one.
     """
 
+    softmax: BranchingSoftmax
+
     def __init__(self, rings: Rings, mask: Mask, scale: Expr, config: Config, sinks: Any, heads: Expr) -> None:
         super().__init__(rings, mask, scale, config)
         self.sinks, self.heads = sinks, heads
         # A vote has the same result in all threads, so addresses that depend on it are in uniform registers.
         self.upper = vote.any(warp.id >= WARPS + WARPS)
         self.own = select(self.upper, cvt(1, u32), cvt(0, u32))
+        self.masks = self.masks_of_d()
         # Registers of their own: ptxas serialises wgmmas into a part of an accumulator.
         self.diagonal, self.left, self.other = (wgmma.accumulator(f32, (STRIP, STRIP)) for _ in range(3))
+        self.kept_sink = var(f32, 0.0) if sinks else None
         self.left_weights = [var(b32, 0) for _ in range(len(self.weights) // 2)]
         self.of_kv = self.of_k = self.of_v
 
+    def new_softmax(self, config: Config) -> BranchingSoftmax:
+        """Returns the softmax state of this thread's rows."""
+        return BranchingSoftmax()
+
     def run(self, item: Sequence[Any], lse: Expr, q_len: Any) -> None:
         """Compute all tiles of a CTA: that of ``item``, then those that the ring `work` brings."""
-        self.tile.set(item)
+        self.set_tile(item)
         self.of_q.peek().full.wait()
         ends = next(self.of_kv), next(self.of_kv)
         self.wait_turn()
@@ -223,7 +246,7 @@ class SlidingConsumer(Consumer):
             self.wait_and_issue_values(last, True)
             self.wait_and_issue_diagonal(ends[0])  # of the following tile
             factors = self.finish_softmax(lse, q_len)
-            self.tile.set(following)
+            self.set_tile(following)
             wgmma.wait_group(1)
             self.arrive_empty(last)
             stored = self.store_output(slot, factors)
@@ -274,13 +297,10 @@ class SlidingConsumer(Consumer):
         wgmma.wait_group(0)
         self.arrive_empty(*ends)
         self.hide_left()
-        strip = warp.id % WARPS * WARP_ROWS + warp.lane // 4
-        first = [(strip + self.apart * half).to(s32) - (warp.lane % 4 * 2).to(s32) for half in HALVES]
-        seen = [seen_columns(None, row + 1) for row in first]  # of the diagonals, counted from this thread's own column
-        of_d = [seen[v >> 1 & 1] & (1 << v // 4 * 2 + v % 2) != 0 for v in range(len(self.diagonal.regs))]
+        of_d = [self.masks[v >> 1 & 1] & bit_of(v // 4, v % 2) != 0 for v in range(len(self.diagonal.regs))]
         scores = [select(*each) for each in zip(of_d, self.diagonal.regs, self.left.regs, strict=True)]
-        self.set_weights(self.softmax.block([*scores, *self.other.regs], self.scale).weights)
-        self.split_weights(of_d)
+        self.set_weights(self.softmax.first([*scores, *self.other.regs], self.scale))
+        self.split_weights()
 
     def has_left(self) -> Expr:
         """Returns whether block L is not before the first key; a vote, so that the branch around wgmmas is uniform."""
@@ -293,18 +313,33 @@ class SlidingConsumer(Consumer):
             with If(~self.upper):
                 hide_all(self.other)
 
-    def split_weights(self, of_d: Sequence[Expr]) -> None:
+    def masks_of_d(self) -> list[Var]:
+        """Returns which of the own 64 columns are of D: a word of `bit_of` for each of this thread's two rows."""
+        words = [var(u32, 0) for _ in HALVES]
+        for half, word in enumerate(words):
+            row, first = warp.id % WARPS * WARP_ROWS + warp.lane // 4 + self.apart * half, warp.lane % 4 * 2
+            for pair, odd in product(range(PAIRS), range(2)):
+                word.set(word | select(row >= first + (8 * pair + odd), cvt(bit_of(pair, odd), u32), cvt(0, u32)))
+        return words
+
+    def split_weights(self) -> None:
         """Split the weights of the own 64 columns: ``weights`` keeps those of D, ``left_weights`` gets those of L."""
-        for register, rest, low, high in zip(self.weights, self.left_weights, of_d[::2], of_d[1::2], strict=False):
-            both = register.to(b32)
-            # The high column is seen only if the low one is.
-            own = select(high, both, select(low, both & LOW, both & 0))
+        for number, rest in enumerate(self.left_weights):
+            (pair, half), register = divmod(number, len(HALVES)), self.weights[number]
+            signs, both = self.masks[half] << pair // 2, register.to(b32)
+            own = both & prmt(signs, signs, SIGNS[pair % 2])
             register.set(own)
             rest.set(both ^ own)
 
+    def set_tile(self, item: Sequence[Any]) -> None:
+        """Take the tile of an item and load the sink of its head, which comes long before the tile's end."""
+        self.tile.set(item)
+        if self.kept_sink is not None:
+            self.kept_sink.set(Global(f32, self.sinks[0])[self.tile.head % self.heads])
+
     def sink(self) -> Any:
         """Returns the sink of the tile's head times log2 e, or None without sinks."""
-        return Global(f32, self.sinks[0])[self.tile.head % self.heads] * LOG2E if self.sinks else None
+        return None if self.kept_sink is None else self.kept_sink * LOG2E
 
     def mainloop(self) -> None:
         """The tile's blocks M: issue QKᵀ of this block and PV of the block before, then softmax, then rescale O."""
@@ -370,6 +405,12 @@ class SlidingConsumer(Consumer):
 def with_sinks(config: Config) -> Kernel:
     """Returns the kernel with the address of sinks as its last parameter; configure ``dtype`` on it."""
     return attention_sliding.with_params(sinks=u64).configure(config=config, threads=config.threads)
+
+
+def bit_of(pair: int, odd: int) -> int:
+    """Returns the bit of a column of a thread's neighbouring ``pair``: the words of pair 0, 1; 2, 3; … shifted left by
+    0, 1, … have the first pair in the signs of bytes 0 and 1 and the second one in those of bytes 2 and 3."""
+    return 1 << (8 * (pair % 2 * 2 + odd) + 7 - pair // 2)
 
 
 def hide_all(scores: Fragment) -> None:

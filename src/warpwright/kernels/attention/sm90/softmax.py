@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from warpwright.lang import Expr, If, Var, ex2, f32, fma, max, min, rcp, s32, select, shfl, var, vote
-from warpwright.types import Scalar
 
 __all__ = [
     "HALVES",
@@ -31,7 +30,8 @@ HALVES = (0, 1)  # a thread's two rows of a wgmma accumulator, 8 apart
 CHAINS = 2
 LOWEST = -3.4028234663852886e38
 BELOW = 8.0  # powers of 2 that the shift of a row may be below its row max
-FIRST_ROOM, SHRINK, LEAST_ROOM = 1.0, 0.8, 0.2  # powers of 2 that a row max may grow by without rescaling
+# Powers of 2 that a row max may grow by without rescaling; 1 after a tile's first block, in which shifts always move.
+ROOM, SHRINK, LEAST_ROOM = 1.25, 0.8, 0.2
 NEVER = -(2**31)  # a limit that every score exceeds
 
 
@@ -59,18 +59,18 @@ class OnlineSoftmax:
         self.row_sum = [var(f32, 0.0) for _ in HALVES]
 
     def update(self, half: int, block_max: Expr, moves: Expr | None = None) -> Expr:
-        """Update a row for a block with the scaled maximum ``block_max``; returns the factor of earlier weights.
+        """Update a row max and its shift for a block with the scaled maximum ``block_max``; returns the factor of
+        earlier weights.
 
         Where the row ``moves``, always without this pred, its shift becomes ``block_max``, but stays within `BELOW` of
         the row max: earlier sums grow by at most that power of 2.
         """
-        row_max, shift, row_sum = self.row_max[half], self.shift[half], self.row_sum[half]
+        row_max, shift = self.row_max[half], self.shift[half]
         moved = max(block_max, row_max - BELOW)
         new = moved if moves is None else select(moves, moved, shift)
         factor = ex2(shift - new)
         row_max.set(max(row_max, block_max))
         shift.set(new)
-        row_sum *= factor
         return factor
 
     def reset(self) -> tuple[list[Any], list[Any]]:
@@ -95,68 +95,75 @@ class OnlineSoftmax:
         after_maxima()
         grown = vote.any((block_max[0] > self.row_max[0]) | (block_max[1] > self.row_max[1]))
         factors = [self.update(half, reduce_quad(max, new), grown) for half, new in enumerate(block_max)]
-        return BlockSoftmax(self.weigh(scores, scale), factors, grown)
+        return BlockSoftmax(self.weigh(scores, scale, factors), factors, grown)
 
-    def weigh(self, scores: Sequence[Any], scale: Any) -> list[Any]:
-        """Returns the weights of scores, and adds them to the row sums."""
+    def weigh(self, scores: Sequence[Any], scale: Any, factors: Sequence[Any]) -> list[Any]:
+        """Returns the weights of scores, and adds them to the row sums of earlier weights times ``factors``."""
         minus = [-shift for shift in self.shift]
         weights: list[Any] = [ex2(fma(score, scale, minus[v >> 1 & 1])) for v, score in enumerate(scores)]
-        for half, row_sum in enumerate(self.row_sum):
-            row_sum += reduce(lambda a, b: a + b, of_row(weights, half))
+        for half, (row_sum, factor) in enumerate(zip(self.row_sum, factors, strict=True)):
+            row_sum.set(fma(row_sum, factor, reduce(lambda a, b: a + b, of_row(weights, half))))
         return weights
 
 
 class BranchingSoftmax(OnlineSoftmax):
-    """`OnlineSoftmax` that moves shifts in a branch, where a score of the warp exceeds the ``limit`` of its row.
+    """`OnlineSoftmax` that moves shifts in a branch, where a score of the warp exceeds its row max by more than the
+    ``room``.
 
-    A limit is the row max of the block in which shifts moved last, plus a ``room``, which shrinks whenever they move:
-    row maxima grow most often in a tile's first blocks. Weights up to 2^room are rounded to steps twice as large as
-    those below 1. The mean error is 1 to 2 % larger than without a room (docs/log).
+    The room shrinks whenever shifts move: row maxima grow most often in a tile's first blocks. Weights up to 2^room are
+    rounded to steps twice as large as those below 1. The mean error is 1 to 2 % larger than without a room (docs/log).
     """
-
-    exceeded: tuple[type[Scalar], Any] = f32, LOWEST  # type of a limit, and one that every score exceeds
 
     def __init__(self) -> None:
         super().__init__()
-        self.limit, self.room = [var(*self.exceeded) for _ in HALVES], var(f32, FIRST_ROOM)
+        self.room = var(f32, ROOM)
 
     def reset(self) -> tuple[list[Any], list[Any]]:
         """Returns the shifts and the row sums, reduced over each quad, and resets the state for the next tile."""
-        self.room.set(FIRST_ROOM)
-        for limit in self.limit:
-            limit.set(self.exceeded[1])
+        self.room.set(ROOM)
         return super().reset()
 
     def block(self, scores: Sequence[Any], scale: Any, after_maxima: Callable[[], None] = nothing) -> BlockSoftmax:
         """Returns the weights of a key block, the factor of each row's earlier weights, and whether one is not 1."""
         block_max = [top * scale for top in row_maxima(scores)]
         after_maxima()
-        grown = vote.any((block_max[0] > self.limit[0]) | (block_max[1] > self.limit[1]))
+        limits = [row_max + self.room for row_max in self.row_max]
+        grown = vote.any((block_max[0] > limits[0]) | (block_max[1] > limits[1]))
         factors = [var(f32, 1.0) for _ in HALVES]
         with If(grown):
-            self.move(block_max, scale, factors)
-        return BlockSoftmax(self.weigh(scores, scale), list(factors), grown)
+            self.move(block_max, factors)
+        return BlockSoftmax(self.weigh(scores, scale, factors), list(factors), grown)
 
-    def move(self, block_max: Sequence[Any], scale: Any, factors: Sequence[Var]) -> None:
-        """Move the shifts of a warp's rows to the maxima of a block; set limits and the factors of earlier weights."""
+    def first(self, scores: Sequence[Any], scale: Any) -> list[Any]:
+        """Returns the weights of a tile's first block. Its maxima become the shifts, so no vote has to ask for it."""
+        factors = [var(f32, 1.0) for _ in HALVES]
+        self.move([top * scale for top in row_maxima(scores)], factors)
+        return self.weigh(scores, scale, factors)
+
+    def move(self, block_max: Sequence[Any], factors: Sequence[Var]) -> None:
+        """Move the shifts of a warp's rows to the maxima of a block; set the factors of earlier weights."""
         for half in HALVES:
             factors[half].set(self.update(half, reduce_quad(max, block_max[half])))
-        for limit, row_max in zip(self.limit, self.row_max, strict=True):
-            limit.set(self.limit_of(row_max, scale))
         self.room.set(max(self.room * SHRINK, LEAST_ROOM))
-
-    def limit_of(self, row_max: Expr, scale: Any) -> Any:
-        """Returns the limit of a row with the scaled maximum ``row_max``."""
-        return row_max + self.room
 
 
 class IntegerSoftmax(BranchingSoftmax):
-    """`BranchingSoftmax` that compares the bits of scores with limits, and repairs negative maxima in the branch.
+    """`BranchingSoftmax` that compares the bits of scores with the ``limit`` of their row, and repairs negative maxima
+    in the branch.
 
-    A row without a positive score so far has the least integer as its limit, so that the branch is taken.
+    A limit is the largest score that leaves the shift as it is. A row without a positive score so far has the least
+    integer as its limit, so that the branch is taken.
     """
 
-    exceeded = s32, NEVER
+    def __init__(self) -> None:
+        super().__init__()
+        self.limit = [var(s32, NEVER) for _ in HALVES]
+
+    def reset(self) -> tuple[list[Any], list[Any]]:
+        """Returns the shifts and the row sums, reduced over each quad, and resets the state for the next tile."""
+        for limit in self.limit:
+            limit.set(NEVER)
+        return super().reset()
 
     def block(self, scores: Sequence[Any], scale: Any, after_maxima: Callable[[], None] = nothing) -> BlockSoftmax:
         """Returns the weights of a key block, the factor of each row's earlier weights, and whether one is not 1."""
@@ -167,12 +174,14 @@ class IntegerSoftmax(BranchingSoftmax):
         factors = [var(f32, 1.0) for _ in HALVES]
         with If(grown):
             repair_negative(tops, bits)
-            self.move([top.bitcast(f32) * scale for top in tops], scale, factors)
-        return BlockSoftmax(self.weigh(scores, scale), list(factors), grown)
+            self.move([top.bitcast(f32) * scale for top in tops], factors)
+            for limit, row_max in zip(self.limit, self.row_max, strict=True):
+                limit.set(self.limit_of(row_max, scale))
+        return BlockSoftmax(self.weigh(scores, scale, factors), list(factors), grown)
 
     def limit_of(self, row_max: Expr, scale: Any) -> Any:
-        """Returns the largest score that leaves the shift of a row as it is, as bits; `NEVER` instead of a negative
-        score, because the bits of negative floats are not in order."""
+        """Returns the limit of a row as bits; `NEVER` instead of a negative score, because the bits of negative floats
+        are not in order."""
         unscaled = (row_max + self.room) * rcp(scale)
         return select(unscaled >= 0.0, unscaled.bitcast(s32), NEVER)
 
