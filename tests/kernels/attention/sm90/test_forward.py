@@ -281,7 +281,7 @@ def test_plans() -> None:
 )
 def test_heads_of_a_section_fit_into_l2(keys: int, window: tuple[int, None] | None, heads: int) -> None:
     problem = Problem(1, 12, 12, 64, keys, 128, causal=True, window=window)
-    assert plan(problem, sms=132).scalars[8] == heads
+    assert plan(problem, sms=132, config=CONFIGS["128: 128x128"]).scalars[8] == heads
 
 
 @pytest.mark.parametrize(
