@@ -142,7 +142,7 @@ ATTENTION = {
     r"attention sm90 sliding init mbarrier\.init\S* #1[01]($|: one arrival more)": Q_SLOTS,
     r"attention sm90 sliding load mbarrier\.try_wait\S* #[34578]: the next barrier": LATER_OR_SAME,
     r"attention sm90 sliding load mbarrier\.try_wait\S* #10: the next barrier": LATER,
-    r"attention sm90 sliding load mbarrier\.try_wait\S* #1[123]($|: the next barrier)": ALONE,
+    r"attention sm90 sliding load mbarrier\.try_wait\S* #(1[123]$|1[23]: the next barrier)": ALONE,
     r"attention sm90 sliding multiply bar\.warp\.sync #[01]$": TURNED,
     r"attention sm90 sliding multiply wgmma\.commit_group\S* #(0|1|10)$": ONE_WAIT,
     r"attention sm90 sliding multiply wgmma\.fence\S* #([1-5]|9|1[01])$": FENCE_BEFORE,
