@@ -208,8 +208,8 @@ def launch_of_packed(
 
 
 def _pair(problem: Problem) -> int:
-    """Returns how many heads the CTAs of `SLIDING` work on at the same time: those of two heads of K and V, which CTAs
-    that start at the same time then read few blocks of."""
+    """Returns how many heads the CTAs of `SLIDING` work on at the same time: those that share two heads of K and V, so
+    that CTAs that start together read few different blocks."""
     both = 2 * problem.group
     return both if problem.batch * problem.heads % both == 0 else problem.group
 

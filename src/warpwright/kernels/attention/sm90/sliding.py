@@ -74,7 +74,7 @@ __all__ = ["attention_sliding", "with_sinks"]
 
 STEP = WGMMA_BYTES // bf16.nbytes  # keys of one wgmma of PV
 PAIRS = STRIP // 8  # of neighbouring columns that a thread has of 64
-SIGNS = 0x9988, 0xBBAA  # prmt: 16 times the sign of byte 0, and of byte 1; of bytes 2 and 3
+SIGNS = 0x9988, 0xBBAA  # prmt: both halves of a word from the signs of bytes 0 and 1; of bytes 2 and 3
 
 
 @kernel("sm_90a", threads=384)
@@ -314,7 +314,7 @@ class SlidingConsumer(Consumer):
                 hide_all(self.other)
 
     def masks_of_d(self) -> list[Var]:
-        """Returns which of the own 64 columns are of D: a word of `bit_of` for each of this thread's two rows."""
+        """Returns a word for each of this thread's two rows: `bit_of` is set for columns that the row sees in D."""
         words = [var(u32, 0) for _ in HALVES]
         for half, word in enumerate(words):
             row, first = warp.id % WARPS * WARP_ROWS + warp.lane // 4 + self.apart * half, warp.lane % 4 * 2
@@ -408,8 +408,8 @@ def with_sinks(config: Config) -> Kernel:
 
 
 def bit_of(pair: int, odd: int) -> int:
-    """Returns the bit of a column of a thread's neighbouring ``pair``: the words of pair 0, 1; 2, 3; … shifted left by
-    0, 1, … have the first pair in the signs of bytes 0 and 1 and the second one in those of bytes 2 and 3."""
+    """Returns the bit of a column, the first or (``odd``) the second of a pair, in a word of masks. Shifted left by
+    ``pair`` // 2, the word has an even pair in the signs of bytes 0 and 1, an odd one in those of bytes 2 and 3."""
     return 1 << (8 * (pair % 2 * 2 + odd) + 7 - pair // 2)
 
 

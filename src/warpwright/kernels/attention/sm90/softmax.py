@@ -98,7 +98,7 @@ class OnlineSoftmax:
         return BlockSoftmax(self.weigh(scores, scale, factors), factors, grown)
 
     def weigh(self, scores: Sequence[Any], scale: Any, factors: Sequence[Any]) -> list[Any]:
-        """Returns the weights of scores, and adds them to the row sums of earlier weights times ``factors``."""
+        """Returns the weights of scores; multiplies the row sums by ``factors`` and adds the weights to them."""
         minus = [-shift for shift in self.shift]
         weights: list[Any] = [ex2(fma(score, scale, minus[v >> 1 & 1])) for v, score in enumerate(scores)]
         for half, (row_sum, factor) in enumerate(zip(self.row_sum, factors, strict=True)):
@@ -135,7 +135,7 @@ class BranchingSoftmax(OnlineSoftmax):
         return BlockSoftmax(self.weigh(scores, scale, factors), list(factors), grown)
 
     def first(self, scores: Sequence[Any], scale: Any) -> list[Any]:
-        """Returns the weights of a tile's first block. Its maxima become the shifts, so no vote has to ask for it."""
+        """Returns the weights of a tile's first block. Its maxima always become the shifts, so it needs no vote."""
         factors = [var(f32, 1.0) for _ in HALVES]
         self.move([top * scale for top in row_maxima(scores)], factors)
         return self.weigh(scores, scale, factors)
