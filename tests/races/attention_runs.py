@@ -313,6 +313,7 @@ ATTENTION: dict[str, Callable[..., Watched]] = {
     "block lists": functools.partial(modified, 0, DECIDED, mask_mod=sees_document),
     "mma.sync packed": _packed_sequences_mma,
     "few queries": functools.partial(_few_queries, DECODE),
+    "few queries in pairs": functools.partial(_few_queries, replace(DECODE, ctas_per_sm=2)),
     "few queries, two launches": functools.partial(_few_queries, replace(DECODE, last=False)),
     "few queries sm100": functools.partial(
         _few_queries,

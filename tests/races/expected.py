@@ -118,7 +118,7 @@ IN_TIME = "it delays weights, which are registers by then; a wait for all groups
 EVEN = "the slots that blocks with a mask take in this run are even, and the barrier of the next slot completes later"
 ONE_GROUP = "the next commit has both halves of QK, and a wait for all groups follows"
 NO_FEWER = "the warpgroup had as many registers before; the instruction is for ptxas, which allocates by it"
-FEW = r"few queries(, two launches| paged)?"
+FEW = r"few queries(, two launches| in pairs| paged)?"
 SM90 = r"attention sm90( in turn| one Q| packed| modified| lists| fp8| parts| direct)?"
 LATER_OR_SAME = (
     "the next slot becomes empty later than this one, or this one with the slot that the loader waited for before"
@@ -167,7 +167,10 @@ ATTENTION = {
     r"attention sm90 parts multiply wgmma\.fence\S* #[2358]$": FENCE_BEFORE,
     rf"{FEW} load mbarrier\.try_wait\S* #2$": Q_RELEASE,
     rf"{FEW} load mbarrier\.try_wait\S* #([789]|10)$": ALONE,
-    r"few queries paged load mbarrier\.try_wait\S* #9: the next barrier": ALONE,
+    r"few queries in pairs load mbarrier\.try_wait\S* #6: the next barrier": LATER,
+    r"few queries paged load_keys mbarrier\.try_wait\S* #2$": Q_RELEASE,
+    r"few queries paged load_keys mbarrier\.try_wait\S* #([567]$|7: the next barrier)": ALONE,
+    r"few queries paged load_values mbarrier\.try_wait\S* #1$": ALONE,
     rf"{FEW} multiply wgmma\.fence\S* #[24]$": FENCE_BEFORE,
     r"latent rows load mbarrier\.try_wait\S* #[567]$": ALONE,
     r"latent rows score setmaxnreg\.dec": NO_FEWER,
@@ -361,7 +364,7 @@ REDUNDANT = {
     r"(attention|backward) sm90.* multiply setmaxnreg\.inc": REGISTERS,
     r"backward sm90 wide (value|key)_gradients setmaxnreg\.inc": REGISTERS,
     r"(attention sm100.* softmax|backward sm100 (compute|add)|chunks paged multiply) setmaxnreg\.inc": REGISTERS,
-    r"latent rows value setmaxnreg\.inc": REGISTERS,
+    r"(latent rows value|few queries in pairs multiply) setmaxnreg\.inc": REGISTERS,
     **ATTENTION,
 }
 

@@ -204,10 +204,11 @@ SHIPPED: dict[str, Run] = {
         for mask in MASKS
     },
     **{
-        f"few queries {head_dim}{'' if last else ', two launches'}, {mask}": functools.partial(
+        f"few queries {head_dim}{suffix}{'' if last else ', two launches'}, {mask}": functools.partial(
             _few_queries, replace(config, last=last), mask
         )
-        for head_dim, config in sm90_decode_plan.CONFIGS.items()
+        for suffix, configs in (("", sm90_decode_plan.CONFIGS), (" in pairs", sm90_decode_plan.PAIRS))
+        for head_dim, config in configs.items()
         for mask in MASKS
         for last in (True, False)
     },

@@ -31,7 +31,7 @@ def launches(
     q, k, v = given
     o, lse = np.full(q.shape, SENTINEL, q.dtype), np.full(q.shape[:3], SENTINEL, np.float32)
     space = np.full(found.words, np.nan, np.float32)
-    space[: 2 * sms] = 0  # counters
+    space[: 4 * sms] = 0  # counters
     strides = [stride // o.itemsize for stride in o.strides[:3]]
     tail = [o, *strides, problem.head_dim, lse, space, *found.scalars]
     how = {"dtype": of_dtype(problem.dtype), "bounds": found.bounds}

@@ -78,7 +78,7 @@ def paged_launches(problem: Problem, given: Paged, sms: int, config: DecodeConfi
     found = plan_few(problem, sms=sms, config=config)
     options = {"bounds": found.bounds, "size": given.k.shape[1]}
     space = np.full(found.words, np.nan, np.float32)
-    space[: 2 * sms] = 0  # counters
+    space[: 4 * sms] = 0  # counters
     at = list(dict(first.kernel.params)).index("workspace")
     args = [*first.args[:at], space, *first.args[at + 1 : -len(found.scalars)], *found.scalars]
     planned = [(kernel_of(config).configure(**options), found.grid, args, space)]

@@ -81,8 +81,8 @@ def test_few_queries_on_hopper() -> None:
     )
     verify(problem, normal_qkv(problem), (out, lse))
     assert str(ran) == (
-        "sm90_decode.attention on h200: head_dim 64, keys 128, stages 3, places 1, last True, at_once 8; "
-        "TMA on: 300 keys are more than 64; tiles of queries: 4, CTAs that share out their keys: 12"
+        "sm90_decode.attention on h200: head_dim 64, keys 128, stages 3, places 1, last True, at_once 8, "
+        "ctas_per_sm 1; TMA on: 300 keys are more than 64; tiles of queries: 4, CTAs that share out their keys: 12"
     )
 
 

@@ -31,7 +31,7 @@ def test_what_ran() -> None:
     verify_mla(SMALL, GIVEN, (out, lse))
     assert str(ran) == (
         "sm90.attention_mla on h200: head_dim 512, keys 32, stages 4, places 1, last False, at_once 8, "
-        "weight_stages 2, q_steps 6; TMA on: latent rows are in pages of 32 rows"
+        "ctas_per_sm 1, weight_stages 2, q_steps 6; TMA on: latent rows are in pages of 32 rows"
     )
 
 

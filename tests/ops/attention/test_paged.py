@@ -31,8 +31,8 @@ def test_what_ran() -> None:
     out, lse, ran = ww.attention_paged(*GIVEN, return_lse=True, explain=True)
     verify_paged(SMALL, GIVEN, (out, lse))
     assert str(ran) == (
-        "sm90_paged_decode.attention on h200: head_dim 64, keys 128, stages 3, places 1, last True, at_once 8; "
-        "TMA on: keys are in pages of 32 rows"
+        "sm90_paged_decode.attention on h200: head_dim 64, keys 128, stages 3, places 1, last True, at_once 8, "
+        "ctas_per_sm 1; TMA on: keys are in pages of 32 rows"
     )
 
 

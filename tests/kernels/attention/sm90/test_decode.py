@@ -16,10 +16,21 @@ from tests.kernels.helpers import replaced, without
 from tests.samples import sampled
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90.decode import combine_of, kernel_of
-from warpwright.kernels.attention.sm90.decode_plan import AT_ONCE, CONFIGS, MANY, DecodeConfig, choose, plan, suits
+from warpwright.kernels.attention.sm90.decode_plan import (
+    AT_ONCE,
+    CONFIGS,
+    MANY,
+    PAIRS,
+    DecodeConfig,
+    choose,
+    plan,
+    suits,
+)
 from warpwright.layout.tensor_map import TensorMap
 from warpwright.ptx.ptxas import assemble
 from warpwright.run.launch import load_ptx
+from warpwright.targets import DEVICES
+from warpwright.vgpu import Device
 
 SHAPES = [
     (Problem(1, 1, 1, 1, 1, 64), 3),
@@ -36,10 +47,10 @@ SHAPES = [
 ONE = Problem(1, 6, 3, 1, 1000, 64)  # three tiles of eight blocks
 
 
-@sampled("head_dim", CONFIGS, every=2)
-def test_no_spills_and_no_serialised_wgmma_in_any_configuration(head_dim: int) -> None:
+@sampled("config", [*PAIRS.values(), *CONFIGS.values()], every=2)
+def test_no_spills_and_no_serialised_wgmma_in_any_configuration(config: DecodeConfig) -> None:
     """With every option that adds code."""
-    config = replace(CONFIGS[head_dim], places=4)
+    config = replace(config, places=4)
     traced = kernel_of(config).trace(bounds=(True, True))
     result = assemble(traced.ptx, "sm_90a", "-v")
     assert result.errors == {}
@@ -59,6 +70,17 @@ def test_no_spills_in_the_second_launch(at_once: int) -> None:
 def test_agrees_with_float64(problem: Problem, sms: int) -> None:
     given = normal_qkv(problem)
     verify(problem, given, run_decode(problem, given, sms))
+
+
+def test_two_ctas_share_an_sm() -> None:
+    """If they have equally many whole tiles, and by registers and shared memory."""
+    problem, device = Problem(3, 8, 2, 1, 200, 128), Device(replace(DEVICES["h200"], sms=3))
+    given = normal_qkv(problem)
+    verify(problem, given, run_decode(problem, given, 3, device))
+    found, [(kernel, grid, args)], _ = launches(problem, given, 3)
+    assert (found.config, grid) == (PAIRS[128], (6, 1, 1))
+    assert ww.profile(kernel, grid, args=args, device=device).ctas_per_sm == 2
+    assert plan(problem, sms=4).config == CONFIGS[128]  # two SMs would have one CTA each
 
 
 def test_a_second_launch_combines_parts() -> None:
@@ -199,9 +221,9 @@ def test_plans() -> None:
     found = plan(problem, sms=132)
     assert found.config == DecodeConfig(128, 64, 3, 1, last=True) and found.bounds == (False, False)
     assert (found.tiles, found.grid, found.combine_grid) == (64, (128, 1, 1), None)
-    assert found.scalars[:11] == (1, 4096, 4095, 4096, 8, 4, 1, 64, 4, 128, 264)
+    assert found.scalars[:11] == (1, 4096, 4095, 4096, 8, 4, 1, 64, 4, 128, 528)
     assert found.scalars[11] == pytest.approx(0.5 * 1.4426950408889634)
-    assert found.words == 264 + 2 * 128 * 4 * 130
+    assert found.words == 528 + 2 * 128 * 4 * 130
     few = plan(replace(problem, q_len=3, window=(99, 7)), sms=132)
     assert few.config.places == 4 and few.bounds == (True, True) and few.scalars[2:4] == (3994, 4094)
     assert plan(replace(problem, window=(4095, 7)), sms=132).bounds == (False, False)
@@ -216,7 +238,8 @@ def test_plans() -> None:
 @pytest.mark.parametrize(
     ("problem", "ctas"),
     [
-        (Problem(64, 64, 8, 1, 4096, 128), 128),  # four tiles each
+        (Problem(64, 64, 8, 1, 4096, 64), 128),  # four tiles each
+        (Problem(64, 64, 8, 1, 4096, 128), 256),  # two tiles each, two CTAs an SM
         (Problem(12, 64, 8, 1, 4096, 128), 132),  # 96 tiles would leave SMs idle
         (Problem(5, 8, 8, 1, 4096, 128), 120),  # three parts of each
         (Problem(1, 8, 8, 1, 1024, 128), 64),  # more parts would not pay off

@@ -18,7 +18,7 @@ from tests.samples import sampled
 from warpwright.kernels.attention import Problem
 from warpwright.kernels.attention.sm90 import append, paged_decode, paged_varlen
 from warpwright.kernels.attention.sm90.decode_plan import CONFIGS as FEW
-from warpwright.kernels.attention.sm90.decode_plan import DecodeConfig
+from warpwright.kernels.attention.sm90.decode_plan import PAIRS, DecodeConfig
 from warpwright.kernels.attention.sm90.paged_plan import plan_few
 from warpwright.kernels.attention.sm90.pages import box_rows
 from warpwright.kernels.attention.sm90.plan import CONFIGS
@@ -29,6 +29,7 @@ from warpwright.vgpu import Device
 
 KERNELS = {
     "few": paged_decode.kernel_of(replace(FEW[128], places=4)).configure(bounds=(True, True), size=16),
+    "few, in pairs": paged_decode.kernel_of(replace(PAIRS[128], places=4)).configure(bounds=(True, True), size=16),
     "few, 64": paged_decode.kernel_of(replace(FEW[64], places=4)).configure(bounds=(True, True), size=16),
     "combine": paged_decode.combine_of(replace(FEW[128], places=4)).configure(bounds=(True, True), size=16),
     "packed": paged_varlen.kernel_of(CONFIGS["128: 128x128"]).configure(bounds=(True, True), size=16),
@@ -46,7 +47,7 @@ def run(problem: Problem, given: Paged, sms: int = 3, **more: Any) -> Any:
     return ww.attention_paged(*given, **options, device=on_few_sms(sms), **more)
 
 
-@sampled("name", KERNELS, keep=["few", "packed"])
+@sampled("name", KERNELS, keep=["few", "few, in pairs", "packed"])
 def test_no_spills_and_no_serialised_wgmma(name: str) -> None:
     result = assemble(KERNELS[name].trace("sm_90a").ptx, "sm_90a", "-v")
     assert result.errors == {}
@@ -64,6 +65,7 @@ def test_no_spills_and_no_serialised_wgmma(name: str) -> None:
         (Problem(40, 2, 1, 1, 140, 64), 32, [i * 3 % 140 for i in range(40)], 6),
         (Problem(2, 4, 4, 2, 200, 96, dtype=np.float16, scale=0.3), 16, [200, 15], 4),
         (Problem(2, 8, 1, 1, 200, 256), 128, [129, 200], 3),
+        (Problem(3, 8, 2, 1, 300, 128), 16, [300, 0, 77], 3),  # two CTAs an SM
     ],
     every=4,
 )

@@ -44,7 +44,7 @@ def plan(
     problem: Problem, *, sms: int, config: DecodeConfig | None = None, ctas: int | None = None
 ) -> decode_plan.DecodePlan:
     """Returns the launch for ``problem`` on a device of ``sms`` SMs, see `sm90.decode_plan.plan`."""
-    return decode_plan.plan(problem, sms=sms, config=config, ctas=ctas, known=CONFIGS)
+    return decode_plan.plan(problem, sms=sms, config=config, ctas=ctas, known=CONFIGS, pairs={})
 
 
 def suits(problem: Problem, *, sms: int) -> bool:

@@ -17,6 +17,7 @@ from warpwright.kernels.attention.sm90.decode_plan import (
     DecodeConfig,
 )
 from warpwright.kernels.attention.sm90.decode_steps import (
+    REGISTERS,
     WORDS,
     DecodeConsumer,
     Output,
@@ -46,6 +47,7 @@ from warpwright.lang import (
     loop,
     role,
     s32,
+    setmaxnreg,
     smem,
     tid,
     tma,
@@ -85,6 +87,7 @@ def attention(
     config: DecodeConfig = CONFIGS[128],
     bounds: tuple[bool, bool] = (False, False),
     dtype: type[Scalar] = bf16,
+    ctas_per_sm: int = 1,
 ) -> None:
     """A CTA computes its share of all tiles; of each tile the key blocks in that share, from right to left.
 
@@ -100,6 +103,11 @@ def attention(
     tiles = Tiles(total, strips, kv_heads, group, ctas, places, mask)
     init_barriers((rings.work, rings.q, rings.k, rings.v), (q, k, v))
     bar.sync()
+
+    @role(warps=range(WARPS))
+    def spare() -> None:
+        if ctas_per_sm > 1:
+            setmaxnreg.dec(REGISTERS[0])
 
     @role(warp=0, elect=True)
     def load() -> None:
@@ -121,6 +129,8 @@ def attention(
 
     @role(warps=range(WARPS, 2 * WARPS))
     def multiply() -> None:
+        if ctas_per_sm > 1:
+            setmaxnreg.inc(REGISTERS[1])
         consumer = DecodeConsumer(rings, mask, scale, config)
         space = Workspace.at(workspace, reserve, ctas, rows, config.head_dim)
         out = Output(o.cast(dtype), (o_batch, o_head, o_row), columns, lse, kv_heads * group, q_len)
@@ -187,7 +197,7 @@ def combine(
 @cache
 def kernel_of(config: DecodeConfig) -> Kernel:
     """Returns the kernel of a configuration; configure ``dtype`` (bf16, f16) and ``bounds`` (left, right) on it."""
-    return attention.configure(config=config)
+    return attention.configure(config=config, ctas_per_sm=config.ctas_per_sm)
 
 
 @cache

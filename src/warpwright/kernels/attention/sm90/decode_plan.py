@@ -17,6 +17,7 @@ __all__ = [
     "COMBINE_THREADS",
     "CONFIGS",
     "MOST",
+    "PAIRS",
     "QUAD",
     "Q_STAGES",
     "DecodeConfig",
@@ -28,6 +29,7 @@ __all__ = [
 
 Q_STAGES = 2  # so that keys of the next tile are loaded while this one is computed
 SLOTS = 2  # of the workspace, a CTA
+PER_SM = 2  # CTAs, at most
 PAIR = 2  # shift and sum of weights of a row
 QUAD = 4  # columns of a row that a thread combines
 COMBINE_THREADS = 128
@@ -45,7 +47,7 @@ class DecodeConfig:
     ``head_dim`` is that of the tiles, a multiple of 32; arrays may have fewer columns. ``keys`` are those of a block,
     ``stages`` those of the rings of K and of V. A tile has ``places`` neighbouring queries, a power of two up to 64, of
     each of 64 / ``places`` heads that share keys. With ``last`` the CTA that stores the last part of a tile combines
-    the parts, else a second launch does, which reads ``at_once`` parts at a time.
+    the parts, else a second launch does, which reads ``at_once`` parts at a time. ``ctas_per_sm`` CTAs fit on an SM.
     """
 
     rows: ClassVar[int] = STRIP  # of a tile
@@ -56,6 +58,7 @@ class DecodeConfig:
     places: int = 1
     last: bool = True
     at_once: int = AT_ONCE
+    ctas_per_sm: int = 1
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -80,6 +83,8 @@ CONFIGS: Mapping[int, DecodeConfig] = {
     192: DecodeConfig(192, 64, 2),
     256: DecodeConfig(256, 64, 2),
 }
+# Where each of two CTAs an SM has whole tiles. While one computes, the other one loads: an SM that is late catches up.
+PAIRS: Mapping[int, DecodeConfig] = {128: DecodeConfig(128, 64, 2, ctas_per_sm=PER_SM)}
 
 
 def choose(problem: Problem, known: Mapping[int, DecodeConfig] = CONFIGS) -> DecodeConfig:
@@ -101,7 +106,7 @@ class DecodePlan:
     rows, head_dim), of any strides with dense rows, in the boxes that the traced kernel names; of both: the address of
     O, its strides of batch, head and row in elements, and head_dim; the address of the log-sum-exp
     (batch, heads, q_len) of float32, or 0; the address of a workspace of ``words`` of 32 bits, of which the first
-    2 · ``sms`` are 0 before the launch and after it; then ``scalars``, of the second launch without the last one. The
+    4 · ``sms`` are 0 before the launch and after it; then ``scalars``, of the second launch without the last one. The
     CTAs of ``grid`` split the work of ``tiles`` tiles evenly.
     """
 
@@ -121,9 +126,10 @@ def plan(
     config: DecodeConfig | None = None,
     ctas: int | None = None,
     known: Mapping[int, DecodeConfig] = CONFIGS,
+    pairs: Mapping[int, DecodeConfig] = PAIRS,
 ) -> DecodePlan:
     """Returns the launch for ``problem`` on a device of ``sms`` SMs, by ``config`` and ``ctas`` CTAs, or else by the
-    fastest ``known``."""
+    fastest of ``known`` and ``pairs``."""
     found = config or choose(problem, known)
     bounds = _bounds(problem)
     begin, end = problem.offset - (problem.left or 0) * bounds[0], problem.offset + (problem.right or 0) * bounds[1] + 1
@@ -131,13 +137,15 @@ def plan(
     across, strips = -(-problem.group // heads), -(-problem.q_len // found.places)
     tiles = strips * across * problem.kv_heads * problem.batch
     rows = found.places * min(heads, problem.group)
-    blocks = _blocks(problem, found, bounds)
-    count = min(ctas or _ctas(tiles, blocks, sms), sms, tiles * blocks)
+    if config is None and found.head_dim in pairs and _largest_divisor(tiles, PER_SM * sms) >= ENOUGH * PER_SM * sms:
+        found = replace(pairs[found.head_dim], places=found.places)
+    blocks, most = _blocks(problem, found, bounds), sms * found.ctas_per_sm
+    count = min(ctas or _ctas(tiles, blocks, most), most, tiles * blocks)
     pieces = -(-rows * found.head_dim // (QUAD * COMBINE_THREADS))
     if config is None:
         last = pieces * -(-count // (tiles * AT_ONCE)) <= LAST
         found = replace(found, last=last, at_once=MANY if not last and count >= tiles * MANY else AT_ONCE)
-    reserve = -(-SLOTS * sms // QUAD) * QUAD
+    reserve = -(-SLOTS * PER_SM * sms // QUAD) * QUAD
     extents = problem.q_len, problem.kv_len, begin, end, problem.kv_heads, problem.group, strips, tiles, rows
     return DecodePlan(
         config=found,
@@ -148,6 +156,11 @@ def plan(
         words=reserve + SLOTS * count * rows * (found.head_dim + PAIR),
         scalars=(*extents, count, reserve, problem.factor * math.log2(math.e)),
     )
+
+
+def _largest_divisor(tiles: int, most: int) -> int:
+    """Returns the largest number of CTAs, up to ``most``, that have equally many whole tiles."""
+    return max(count for count in range(1, most + 1) if tiles % count == 0)
 
 
 def _ctas(tiles: int, blocks: int, sms: int) -> int:
@@ -186,4 +199,4 @@ def suits(problem: Problem, *, sms: int) -> bool:
     head of keys fit into one tile, or if `sm90.forward` has tiles for at most half of the SMs."""
     together = problem.q_len * problem.group <= STRIP
     tiles = -(-problem.q_len // WARPGROUP) * problem.heads * problem.batch
-    return (together or 2 * tiles <= sms) and plan(problem, sms=sms).tiles * sms < MOST
+    return (together or 2 * tiles <= sms) and plan(problem, sms=sms).tiles * PER_SM * sms < MOST

@@ -48,6 +48,7 @@ from warpwright.lang.ring import Cursor
 from warpwright.types import Scalar
 
 __all__ = [
+    "REGISTERS",
     "WORDS",
     "DecodeConsumer",
     "Output",
@@ -61,6 +62,7 @@ __all__ = [
 ]
 
 WORDS = 8  # of an item
+REGISTERS = (56, 200)  # of a thread that loads and of one that computes, where two CTAs share an SM
 CONSUMER = 1  # the named barrier of the consumer warpgroup
 RowSums = tuple[Any, Any, Sequence[Any]]  # of a row: shift, sum of weights, elements of O before the division
 
@@ -313,10 +315,11 @@ class Output:
         shift, total, sums = found
         factor, word = select(total == 0.0, total, rcp(total)), PACKED[self.o.dtype]
         start = sum(each.to(u64) * step for each, step in zip((batch, head, row), self.strides, strict=True))
+        to = (self.o + start + place).cast(word)  # outside of the branches, which are then predicates of the stores
         for number, first in enumerate(range(0, len(sums), wide)):
+            pairs = [pack(word, *(x * factor for x in sums[i : i + 2])) for i in range(first, first + wide, 2)]
             with If(place + 8 * number < self.columns):
-                pairs = [pack(word, *(x * factor for x in sums[i : i + 2])) for i in range(first, first + wide, 2)]
-                st((self.o + start + place + 8 * number).cast(word), *pairs)
+                st(to + 4 * number, *pairs)
         if one is False:
             return
         with If(self.lse != 0 if one is True else (self.lse != 0) & one):

@@ -19,6 +19,7 @@ from warpwright.kernels.attention.sm90.decode_plan import (
     DecodeConfig,
 )
 from warpwright.kernels.attention.sm90.decode_steps import (
+    REGISTERS,
     DecodeConsumer,
     Output,
     Workspace,
@@ -51,6 +52,7 @@ from warpwright.lang import (
     role,
     s32,
     select,
+    setmaxnreg,
     smem,
     tid,
     tma,
@@ -99,14 +101,18 @@ def attention(
     bounds: tuple[bool, bool] = (False, False),
     size: int = 64,
     dtype: type[Scalar] = bf16,
+    ctas_per_sm: int = 1,
 ) -> None:
     """A CTA computes its share of the key blocks; of each tile the blocks in that share, from right to left.
 
     With ``config.last`` the CTA that stores the last part of a tile combines all parts.
 
-    role      warps  moves                                          waits for        signals
-    load      0      parts of tiles -> `work`; Q, K, V              empty of each    full of each
-    multiply  4-7    Q, K, V -> registers -> O, or workspace -> O   full of each     empty of each
+    role         warps  moves                                          waits for        signals
+    load_keys    0      parts of tiles -> `work`; Q, K                 empty of each    full of each
+    load_values  1      V                                              empty            full
+    multiply     4-7    Q, K, V -> registers -> O, or workspace -> O   full of each     empty of each
+
+    K and V have a thread each: if pages are small, a block has so many boxes that one thread fills the rings slowly.
     """
     keys, places = config.keys, config.places
     flag, rings = smem.scalar(u32), rings_of(config, dtype, WORDS)
@@ -116,30 +122,44 @@ def attention(
     init_barriers((rings.work, rings.q, rings.k, rings.v), (q, k, v))
     bar.sync()
 
+    @role(warps=range(WARPS))
+    def spare() -> None:
+        if ctas_per_sm > 1:
+            setmaxnreg.dec(REGISTERS[0])
+
     @role(warp=0)
-    def load() -> None:
+    def load_keys() -> None:
         if not config.last:
             griddepcontrol.launch_dependents()
-        cut = Cut(tiles.total(), ctas)
-        begin, end = cut.start(ctaid.x), cut.start(ctaid.x + 1)
-        sequence, base = tiles.find(begin)
+        found = shares_of_cta(tiles, ctas)
         with If(elect_one()):
-            items, to_q, to_k, to_v = cursors = [ring.producer() for ring in (rings.work, rings.q, rings.k, rings.v)]
-            for share in shares(tiles, cut, sequence, base, begin, end):
-                of, right_most = (share.sequence, share.keys, share.kv_head), (share.first + share.count - 1) * keys
-                of_pages.load_when_empty(to_k, "k", k, k_page, of, right_most)
+            items, to_q, to_k = cursors = [ring.producer() for ring in (rings.work, rings.q, rings.k)]
+            for share in shares(tiles, *found):
+                of, last = (share.sequence, share.keys, share.kv_head), (share.first + share.count - 1) * keys
+                of_pages.load_when_empty(to_k, "k", k, k_page, of, last)
                 load_queries_when_empty(to_q, q, places, share.sequence, share.kv_head, share.member, 0)
                 publish_when_empty(items, share.words(tiles))
                 for step in loop(1, share.count):
-                    of_pages.load_when_empty(to_k, "k", k, k_page, of, right_most - step * keys)
-                    of_pages.load_when_empty(to_v, "v", v, v_page, of, right_most - (step - 1) * keys)
-                of_pages.load_when_empty(to_v, "v", v, v_page, of, share.first * keys)
+                    of_pages.load_when_empty(to_k, "k", k, k_page, of, last - step * keys)
             publish_when_empty(items, (0,) * WORDS)
             for cursor in cursors:
                 cursor.wait_all_empty()
 
+    @role(warp=1)
+    def load_values() -> None:
+        found = shares_of_cta(tiles, ctas)
+        with If(elect_one()):
+            to_v = rings.v.producer()
+            for share in shares(tiles, *found):
+                of, last = (share.sequence, share.keys, share.kv_head), (share.first + share.count - 1) * keys
+                for step in loop(share.count):
+                    of_pages.load_when_empty(to_v, "v", v, v_page, of, last - step * keys)
+            to_v.wait_all_empty()
+
     @role(warps=range(WARPS, 2 * WARPS))
     def multiply() -> None:
+        if ctas_per_sm > 1:
+            setmaxnreg.inc(REGISTERS[1])
         tile = replace(VarlenTile.with_bounds(*window, keys), first=var(u32, 0))  # a part begins at any block
         consumer = DecodeConsumer(rings, tile.mask, scale, config, tile)
         space = Workspace.at(workspace, reserve, ctas, rows, config.head_dim)
@@ -279,6 +299,13 @@ def combine_paged(
     combine_parts(out, space, Slots(places), words, (None, words[9] // 2, parts), item, at_once)
 
 
+def shares_of_cta(tiles: PagedTiles, ctas: Expr) -> tuple[Cut, Any, Any, Any, Any]:
+    """Returns the arguments of `shares` for this CTA; by a whole warp."""
+    cut = Cut(tiles.total(), ctas)
+    begin, end = cut.start(ctaid.x), cut.start(ctaid.x + 1)
+    return (cut, *tiles.find(begin), begin, end)
+
+
 def shares(tiles: PagedTiles, cut: Cut, sequence: Any, base: Any, begin: Any, end: Any) -> Iterator[PagedShare]:
     """Yields the parts of tiles in the blocks from ``begin`` to ``end``; the tiles of ``sequence``, to which the first
     one belongs, begin at block ``base``."""
@@ -297,7 +324,7 @@ def shares(tiles: PagedTiles, cut: Cut, sequence: Any, base: Any, begin: Any, en
 def kernel_of(config: DecodeConfig) -> Kernel:
     """Returns the kernel of a configuration; configure ``dtype`` (bf16, f16), ``bounds`` (left, right) and the ``size``
     of a page on it."""
-    return attention.configure(config=config)
+    return attention.configure(config=config, ctas_per_sm=config.ctas_per_sm)
 
 
 @cache
