@@ -112,6 +112,16 @@ def test_by_itself_it_uses_tma_for_many_keys(kv_len, arch, kernel, why) -> None:
     assert (found.kernel, found.why) == (kernel, why)
 
 
+@pytest.mark.parametrize(
+    ("batch", "q_len", "group", "tma"),
+    [(64, 1, 4, True), (64, 16, 4, True), (64, 17, 4, False), (64, 64, 4, False), (64, 65, 4, True), (63, 1, 4, False)],
+)
+def test_by_itself_it_uses_tma_for_few_keys_of_many_heads(batch, q_len, group, tma) -> None:
+    found = choose_kernel(Problem(batch, 4, 4 // group, q_len, 64, 128), "sm_90a", None)
+    more = ", but 256 heads are at least 256" if tma else ""
+    assert (found.tma, found.why) == (tma, "64 keys are no more than 64" + more)
+
+
 def test_what_ran_in_one_line() -> None:
     _, ran = ww.attention(*normal_qkv(SMALL), device=RTX, explain=True)
     assert str(ran) == (

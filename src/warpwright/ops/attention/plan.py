@@ -51,6 +51,7 @@ __all__ = [
 SETTING = "WARPWRIGHT_ATTENTION_TMA"
 SETTINGS = {"0": False, "1": True, "-1": None}
 AUTO_ABOVE = {"sm_90a": 64, "sm_100a": 64, "sm_120a": 512}  # TMA is faster for more keys; measured on an H200 only
+MANY_HEADS = 256  # of all sequences: TMA is faster for fewer keys too, as `prefers_tma` says
 read_setting = environment_reader(SETTING)  # the value in the environment, unchecked
 ARRAYS = "qkvo"
 SPLIT_AXES = 5
@@ -133,13 +134,25 @@ def choose_kernel(problem: Problem, arch: str, tma: bool | None) -> Choice:
     if problem.columns != problem.head_dim:
         check_narrow_values(problem, f", and {SETTING}=0" * (tma is False))
         return Choice(OWN[own][0], True, f"q and k have {problem.head_dim} columns and v has {problem.columns}")
-    above = AUTO_ABOVE[own]
-    use = problem.kv_len > above if tma is None else tma
-    why = f"{problem.kv_len} keys are {'more' if use else 'no more'} than {above}"
-    why = why if tma is None else f"{SETTING}={int(tma)}"
+    use, why = prefers_tma(problem, own) if tma is None else (tma, f"{SETTING}={int(tma)}")
     if not use:
         return Choice("sm120.attention_cp_async", False, why)
     return Choice(OWN[own][0] if own in OWN else "sm120.attention", True, why)
+
+
+def prefers_tma(problem: Problem, own: str) -> tuple[bool, str]:
+    """Returns whether TMA is faster for ``problem`` on the target ``own``, and why.
+
+    With at most 64 keys, and heads for all SMs, it is faster if the queries that share keys fit into one tile of few
+    queries, or if there are several tiles of 64 queries.
+    """
+    above, heads = AUTO_ABOVE[own], problem.batch * problem.heads
+    if problem.kv_len > above:
+        return True, f"{problem.kv_len} keys are more than {above}"
+    why = f"{problem.kv_len} keys are no more than {above}"
+    if own in SPLIT and heads >= MANY_HEADS and not problem.q_len <= sm90_plan.STRIP < problem.q_len * problem.group:
+        return True, f"{why}, but {heads} heads are at least {MANY_HEADS}"
+    return False, why
 
 
 def padding_of(head_dim: int, value_dim: int) -> str:

@@ -240,10 +240,10 @@ class SlidingConsumer(Consumer):
             Break(when=following[3] == 0)
             last, slot = next(self.of_kv), next(self.of_q)
             ends = next(self.of_kv), next(self.of_kv)
-            self.of_q.peek().full.wait()
             self.rescale_late()
             self.wait_turn()
             self.wait_and_issue_values(last, True)
+            self.of_q.peek().full.wait()
             self.wait_and_issue_diagonal(ends[0])  # of the following tile
             factors = self.finish_softmax(lse, q_len)
             self.set_tile(following)
