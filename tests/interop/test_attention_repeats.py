@@ -275,6 +275,16 @@ def test_the_stand_in_records_again(gpu, long_way, monkeypatch) -> None:
     assert torch.equal(stand_in(*given, is_causal=True), theirs(*given, is_causal=True))
 
 
+@pytest.mark.parametrize("leaf", [0, 2])
+def test_a_call_without_a_record_is_not_made_again_where_one_is_kept(gpu, leaf: int) -> None:
+    given = inputs()
+    given[leaf].requires_grad_()
+    for _ in range(3):
+        with torch.no_grad():
+            assert not stand_in(*given).requires_grad
+        assert stand_in(*given).requires_grad
+
+
 def test_what_the_stand_in_does_not_serve_is_torchs_after_a_call_that_it_does(gpu) -> None:
     given, grouped = inputs(), inputs(heads=1)
     stand_in(*given)

@@ -222,7 +222,7 @@ def put(given: tuple[Any, Any, Any, Any], activation: Any, results: list[Any]) -
         results.append(torch.full((16, 8), 7.0))
         return results[-1]
 
-    arrays, options = (a, b, bias, one, None), ("matmul", activation, None, None, None)
+    arrays, options = (a, b, bias, one, None), call.memo_options(activation, None)
     guards = tuple(ABSENT if value is None else LIBRARIES["torch"].guard(value) for value in arrays)
     MEMO.put(
         arrays, options, guards, BoundCall(no_launch, torch.Tensor.data_ptr, lambda: 0, result, None, (0,) * 4, ())
@@ -237,6 +237,7 @@ def test_a_call_that_was_made_before_is_made_again(repeated: list[Any]) -> None:
     a, b, bias, one = normal(4, 16, 24), normal(5, 24, 8), normal(6, 8), torch.ones(())
     assert operator(a, b, bias, "relu", one) is repeated[0]
     assert operator(a=a, b=b, bias=bias, activation="relu", scale_a=one) is repeated[1]
+    assert ww.matmul(a, b, bias=bias, activation="relu", scale_a=one) is repeated[2]
     others: list[tuple[Any, ...]] = [
         (a, b, torch.nn.Parameter(bias), "relu", one),
         (a, b, bias, "gelu", one),
@@ -249,7 +250,7 @@ def test_a_call_that_was_made_before_is_made_again(repeated: list[Any]) -> None:
         near(operator(*given), layer_of(*given[:4]))
     with torch.inference_mode():
         near(operator(a, b, bias, "relu", one), layer_of(a, b, bias, "relu"))
-    assert len(repeated) == 2
+    assert len(repeated) == 3
 
 
 def test_what_was_made_without_gradients_is_not_made_again_with_them(repeated: list[Any]) -> None:

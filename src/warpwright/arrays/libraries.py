@@ -30,6 +30,7 @@ __all__ = [
     "memory_of",
     "overlap",
     "overlaps_itself",
+    "tensor_guard",
     "views_of",
 ]
 
@@ -199,18 +200,25 @@ def _torch_view(tensor: Any) -> View:
     return array
 
 
-def _torch_guard(tensor: Any) -> Callable[[Any], bool] | None:
+def tensor_guard(tensor: Any) -> Callable[[Any], bool] | None:
     """Returns a guard made of torch's own guards for compiled code. They compare the type, shape, strides, dtype,
-    device, ``requires_grad`` and the dispatch modes, which must be empty. They do not compare whether gradients are
-    recorded, so a tensor that requires gradients gets a guard that does."""
+    device, ``requires_grad`` and the dispatch modes, which must be empty, but not whether gradients are recorded."""
     torch = sys.modules["torch"]
     modes = torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack()
     if modes or tensor.__class__ not in (torch.Tensor, torch.nn.Parameter):
         return None
     extents = {"dynamic_dims_sizes": [list(tensor.shape)], "dynamic_dims_strides": [list(tensor.stride())]}
     guard: Callable[[Any], bool] = torch._C._dynamo.guards.TensorGuards(tensor, **extents).check
-    if not tensor.requires_grad:
+    return guard
+
+
+def _torch_guard(tensor: Any) -> Callable[[Any], bool] | None:
+    """Returns the `tensor_guard`, which for a tensor that requires gradients also compares whether they are
+    recorded."""
+    guard = tensor_guard(tensor)
+    if guard is None or not tensor.requires_grad:
         return guard
+    torch = sys.modules["torch"]
     recorded, now = torch.is_grad_enabled, torch.is_grad_enabled()
     return lambda other: recorded() is now and guard(other)
 

@@ -16,9 +16,15 @@ import torch
 from torch import Tensor
 from torch._C import DispatchKeySet
 
-from warpwright.arrays.libraries import LIBRARIES
+from warpwright.arrays.libraries import LIBRARIES, tensor_guard
 from warpwright.errors import UsageError
-from warpwright.interop.attention_grad import DEFAULTS, AttentionFunction, has_deterministic_kernel, has_gradient_kernel
+from warpwright.interop.attention_grad import (
+    DEFAULTS,
+    AttentionFunction,
+    bind_function,
+    has_deterministic_kernel,
+    has_gradient_kernel,
+)
 from warpwright.interop.dispatch import (
     AFTER_AUTOGRAD,
     KERNELS,
@@ -43,7 +49,6 @@ SCHEMA = (
 HALVES = (torch.bfloat16, torch.float16)
 MAX_HEAD_DIM, HEAD_STEP = 256, 8
 CAPABILITIES = {(9, 0), (10, 0), (12, 0)}  # of GPUs with kernels
-apply_unchecked = super(torch.autograd.Function, AttentionFunction).apply  # does not check for functorch's transforms
 Call = Callable[[Sequence[Any]], Any]
 
 torch_attention = torch.nn.functional.scaled_dot_product_attention  # a program may replace it by the function below
@@ -68,17 +73,26 @@ class Operator(type(torch.ops.warpwright.attention)):  # type: ignore[misc]
         layout: str = "bhsd",
         deterministic: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        if not function_mode_enabled() and not profiler_enabled():
-            given = q, k, v
-            call = _memo_call(given, causal, scale, left, right, layout, deterministic)
-            found: tuple[Tensor, Tensor] | None = None if call is None else call(given)
-            if found is not None:
-                return found
-        return super().__call__(q, k, v, causal, scale, left, right, layout, deterministic)  # type: ignore[no-any-return]
+        given, options = (q, k, v), (causal, scale, left, right, layout, deterministic)
+        if function_mode_enabled() or profiler_enabled():
+            return super().__call__(*given, *options)  # type: ignore[no-any-return]
+        kinds = scale.__class__, left.__class__, right.__class__
+        key = "operator", options, kinds, plan.read_setting()
+        call = MEMO.get(given, key) or _learn_call(given, key, options)
+        found: tuple[Tensor, Tensor] | None = None if call is None else call(given)
+        return super().__call__(*given, *options) if found is None else found
 
 
 operator = torch.ops.warpwright.attention
 replace_class(operator, Operator)
+
+
+def _learn_call(given: tuple[Tensor, Tensor, Tensor], key: tuple[Any, ...], options: tuple[Any, ...]) -> Call | None:
+    """Returns the `_memo_call`, and puts it into the memo under ``key``, by which the operator finds it sooner."""
+    call = _memo_call(given, *options)
+    if call is not None:
+        _put(given, key, call)
+    return call
 
 
 def _memo_call(
@@ -94,7 +108,7 @@ def _memo_call(
     if needs_conversion(scale, left, right):
         return None
     options = _options(causal, scale, left, right, layout)
-    return MEMO.get(given, ("attention", *options)) or MEMO.get(given, ("recorded", deterministic, *options))
+    return MEMO.get(given, ("attention", *options)) or MEMO.get(given, ("recorded", deterministic, options))
 
 
 def _options(
@@ -162,10 +176,11 @@ def _autograd(keys: DispatchKeySet, q: Tensor, k: Tensor, v: Tensor, *options: A
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.requires_grad and torch.is_grad_enabled():
             if has_gradient_kernel(q) and q.shape[-1] == v.shape[-1]:
+                every = *options, *DEFAULTS[len(options) :]
                 return (
-                    _record(q, k, v, options)
+                    _record(q, k, v, every)
                     if at_once
-                    else AttentionFunction.apply(_compute_below_autograd(keys), options, q, k, v)
+                    else AttentionFunction.apply(_compute_below_autograd(keys), every, q, k, v)
                 )
             known = ", ".join(f"{target} up to {most}" for target, most in GREATEST_HEADS.items())
             raise UsageError(
@@ -192,20 +207,28 @@ def _compute_below_autograd(keys: DispatchKeySet) -> Callable[..., tuple[Tensor,
 
 def _record(q: Tensor, k: Tensor, v: Tensor, options: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     """Runs a call whose gradients autograd records, puts the call into the memo, and returns the result."""
-    found: tuple[Tensor, Tensor] = AttentionFunction.apply(_compute, options, q, k, v)
-    every = *options, *DEFAULTS[len(options) :]
-    key = "recorded", every[-1], *_options(*every[:-1])
-    _put((q, k, v), key, lambda given: apply_unchecked(_compute, options, *given))
+    given = q, k, v
+    found: tuple[Tensor, Tensor] = AttentionFunction.apply(_compute, options, *given)
+    *shown, deterministic = options
+    key = _options(*shown)
+    with torch.no_grad():
+        bound = MEMO.get(given, ("attention", *key))
+    if bound is not None:
+        record = bind_function(bound, _compute, options)
+        _put(given, ("recorded", deterministic, key), lambda given: record(*given))
     return found
 
 
 def _put(given: tuple[Tensor, ...], options: tuple[Any, ...], call: Call) -> None:
-    """Put ``call`` into the memo for tensors that differ from ``given`` in no more than their addresses."""
+    """Put ``call`` into the memo for tensors that differ from ``given`` in no more than their addresses. One guard
+    compares whether gradients are recorded: that of the first tensor that requires them."""
     if MEMO.get(given, options) is not None:
         return
-    guards = [guard for guard in map(LIBRARIES["torch"].guard, given) if guard is not None]
+    recorded = next((x for x in given if x.requires_grad), None)
+    found = [LIBRARIES["torch"].guard(x) if x is recorded else tensor_guard(x) for x in given]
+    guards = tuple(guard for guard in found if guard is not None)
     if len(guards) == len(given):
-        MEMO.put(given, options, tuple(guards), call)
+        MEMO.put(given, options, guards, call)
 
 
 for _key in KERNELS:

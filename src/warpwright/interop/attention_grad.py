@@ -69,7 +69,8 @@ def _target(q: Tensor) -> str:
 
 
 class AttentionFunction(torch.autograd.Function):  # type: ignore[misc]
-    """Computes ``compute`` and saves what its gradients need; ``options`` are the operator's, from ``causal`` on."""
+    """Computes ``compute`` and saves what its gradients need; ``options`` are all of the operator's, from ``causal``
+    on."""
 
     @staticmethod
     def forward(
@@ -77,7 +78,7 @@ class AttentionFunction(torch.autograd.Function):  # type: ignore[misc]
     ) -> Two:
         o, lse = compute(q, k, v, *options)
         ctx.save_for_backward(q, k, v, o, lse)
-        ctx.options = (*options, *DEFAULTS[len(options) :])
+        ctx.options = options
         ctx.set_materialize_grads(False)
         return o, lse
 
@@ -85,6 +86,29 @@ class AttentionFunction(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
         # `once_differentiable` takes 3 µs and is needed only if the gradients may be differentiated.
         return _gradients_once(ctx, do, dlse) if torch.is_grad_enabled() else _gradients(ctx, do, dlse)
+
+
+def bind_function(compute: Callable[[Three], Two | None], other: Callable[..., Two], options: tuple[Any, ...]) -> Any:
+    """Returns a function of (q, k, v) that computes and records as `AttentionFunction` does. The other arguments are
+    bound, because each argument of an autograd function takes host time. Where ``compute`` returns None, ``other``
+    computes."""
+
+    class BoundAttentionFunction(torch.autograd.Function):  # type: ignore[misc]
+        """`AttentionFunction` of one call of the memo."""
+
+        @staticmethod
+        def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Two:
+            o, lse = compute((q, k, v)) or other(q, k, v, *options)
+            ctx.save_for_backward(q, k, v, o, lse)
+            ctx.options = options
+            ctx.set_materialize_grads(False)
+            return o, lse
+
+        @staticmethod
+        def backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
+            return AttentionFunction.backward(ctx, do, dlse)[2:]
+
+    return super(torch.autograd.Function, BoundAttentionFunction).apply  # does not check for functorch's transforms
 
 
 def _gradients(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:

@@ -76,7 +76,7 @@ class Operator(type(torch.ops.warpwright.matmul)):  # type: ignore[misc]
         if not function_mode_enabled() and not profiler_enabled():
             plain = bias is None and scale_a is None and scale_b is None
             given = (a, b) if plain else (a, b, bias, scale_a, scale_b)
-            bound = MEMO.get(given, ("matmul", activation, out_dtype, None, None))
+            bound = MEMO.get(given, call.memo_options(activation, out_dtype))
             d: Tensor | None = None if bound is None else bound(a, b, None, bias, scale_a, scale_b)
             if d is not None:
                 return d

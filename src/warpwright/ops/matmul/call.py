@@ -29,7 +29,7 @@ from warpwright.ops.matmul.quantized import Quantized
 from warpwright.ops.memo import MEMO
 from warpwright.run.devices import check_device, resolve
 
-__all__ = ["describe", "matmul"]
+__all__ = ["describe", "matmul", "memo_options"]
 
 Array = Any
 Shape = tuple[int, ...]
@@ -93,7 +93,7 @@ def matmul(
     Raises UsageError for arrays of two libraries, devices or dtypes, and for extents that do not fit together.
     """
     given: tuple[Array, ...] = (a, b)
-    options = ("matmul", activation, out_dtype, out_format, device, level)
+    options = memo_options(activation, out_dtype, out_format, device, level)
     if bias is not None or scale_a is not None or scale_b is not None:
         given = (a, b, bias, scale_a, scale_b)
     if out is not None:
@@ -107,6 +107,17 @@ def matmul(
     results: dict[str, Any] = {"out": out, "out_dtype": out_dtype, "out_format": out_format}
     call = describe(a, b, **keywords, **results, device=device, level=level)
     return call.run(given, options)
+
+
+def memo_options(
+    activation: str | None,
+    out_dtype: Any,
+    out_format: str | None = None,
+    device: Device | str | None = None,
+    level: Any = None,
+) -> tuple[Any, ...]:
+    """Returns the options by which the memo knows a call of `matmul`, also one that torch's operator makes again."""
+    return "matmul", activation, out_dtype, out_format, device, level
 
 
 def describe(
