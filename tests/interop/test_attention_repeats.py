@@ -275,6 +275,17 @@ def test_the_stand_in_records_again(gpu, long_way, monkeypatch) -> None:
     assert torch.equal(stand_in(*given, is_causal=True), theirs(*given, is_causal=True))
 
 
+def test_a_misaligned_tensor_is_copied_where_gradients_are_recorded(gpu) -> None:
+    given = inputs(grad=True)
+    for _ in range(2):
+        operator(*given, True)
+    moved = [torch.cat([torch.zeros(1).bfloat16(), x.detach().flatten()])[1:].view(x.shape) for x in given]
+    assert moved[0].data_ptr() % 16 and not given[0].data_ptr() % 16
+    out = operator(*(x.requires_grad_() for x in moved), True)[0]
+    assert out.requires_grad
+    near(out, exact(*given, is_causal=True))
+
+
 @pytest.mark.parametrize("leaf", [0, 2])
 def test_a_call_without_a_record_is_not_made_again_where_one_is_kept(gpu, leaf: int) -> None:
     given = inputs()

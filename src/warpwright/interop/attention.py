@@ -88,7 +88,7 @@ replace_class(operator, Operator)
 
 
 def _learn_call(given: tuple[Tensor, Tensor, Tensor], key: tuple[Any, ...], options: tuple[Any, ...]) -> Call | None:
-    """Returns the `_memo_call`, and puts it into the memo under ``key``, by which the operator finds it sooner."""
+    """Returns the operator's call of the memo, and stores it under ``key`` too, for a single lookup next time."""
     call = _memo_call(given, *options)
     if call is not None:
         _put(given, key, call)

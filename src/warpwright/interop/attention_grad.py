@@ -76,11 +76,7 @@ class AttentionFunction(torch.autograd.Function):  # type: ignore[misc]
     def forward(
         ctx: Any, compute: Callable[..., Two], options: tuple[Any, ...], q: Tensor, k: Tensor, v: Tensor
     ) -> Two:
-        o, lse = compute(q, k, v, *options)
-        ctx.save_for_backward(q, k, v, o, lse)
-        ctx.options = options
-        ctx.set_materialize_grads(False)
-        return o, lse
+        return _save(ctx, options, (q, k, v), compute(q, k, v, *options))
 
     @staticmethod
     def backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -89,26 +85,33 @@ class AttentionFunction(torch.autograd.Function):  # type: ignore[misc]
 
 
 def bind_function(compute: Callable[[Three], Two | None], other: Callable[..., Two], options: tuple[Any, ...]) -> Any:
-    """Returns a function of (q, k, v) that computes and records as `AttentionFunction` does. The other arguments are
-    bound, because each argument of an autograd function takes host time. Where ``compute`` returns None, ``other``
-    computes."""
+    """Returns a function of (q, k, v) that computes attention and records it for autograd, as `AttentionFunction` does.
+
+    The other arguments are bound, because each argument of an autograd function takes host time. Where ``compute``
+    returns None, ``other`` computes.
+    """
 
     class BoundAttentionFunction(torch.autograd.Function):  # type: ignore[misc]
         """`AttentionFunction` of one call of the memo."""
 
         @staticmethod
         def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Two:
-            o, lse = compute((q, k, v)) or other(q, k, v, *options)
-            ctx.save_for_backward(q, k, v, o, lse)
-            ctx.options = options
-            ctx.set_materialize_grads(False)
-            return o, lse
+            given = q, k, v
+            return _save(ctx, options, given, compute(given) or other(*given, *options))
 
         @staticmethod
         def backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
             return AttentionFunction.backward(ctx, do, dlse)[2:]
 
     return super(torch.autograd.Function, BoundAttentionFunction).apply  # does not check for functorch's transforms
+
+
+def _save(ctx: Any, options: tuple[Any, ...], given: Three, results: Two) -> Two:
+    """Save what the gradients need, and return the results."""
+    ctx.save_for_backward(*given, *results)
+    ctx.options = options
+    ctx.set_materialize_grads(False)
+    return results
 
 
 def _gradients(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:

@@ -141,10 +141,10 @@ def choose_kernel(problem: Problem, arch: str, tma: bool | None) -> Choice:
 
 
 def prefers_tma(problem: Problem, own: str) -> tuple[bool, str]:
-    """Returns whether TMA is faster for ``problem`` on the target ``own``, and why.
+    """Returns whether the kernels with TMA are faster for ``problem`` than that with cp.async, and why.
 
-    With at most 64 keys, and heads for all SMs, it is faster if the queries that share keys fit into one tile of few
-    queries, or if there are several tiles of 64 queries.
+    ``own`` is the target that has the kernels. With at most 64 keys, and `MANY_HEADS`, TMA is faster if the queries
+    that share a head of keys are at most 64, or if each head has more than 64 queries.
     """
     above, heads = AUTO_ABOVE[own], problem.batch * problem.heads
     if problem.kv_len > above:

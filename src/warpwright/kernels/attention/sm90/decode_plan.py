@@ -159,7 +159,7 @@ def plan(
 
 
 def _largest_divisor(tiles: int, most: int) -> int:
-    """Returns the largest number of CTAs, up to ``most``, that have equally many whole tiles."""
+    """Returns the largest divisor of ``tiles`` up to ``most``: as many CTAs have equally many whole tiles."""
     return max(count for count in range(1, most + 1) if tiles % count == 0)
 
 
