@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -379,3 +380,30 @@ def test_what_it_does_not_take_is_one_clear_error(a: Any, b: Any, keywords: dict
     with pytest.raises(ww.UsageError) as caught:
         ww.matmul(a, b, **keywords)
     assert str(caught.value) == expected
+
+
+def test_whether_a_graph_captures_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch knows it of the current stream on the current GPU, CUDA's driver of others."""
+    current, asked = [1], list[int]()
+
+    def captured() -> bool:
+        if len(asked) > 1:
+            raise RuntimeError(
+                "CUDA error: operation would make the legacy stream depend on a capturing blocking stream"
+            )
+        return True
+
+    def test_of_driver(stream: int) -> bool:
+        asked.append(stream)
+        return False
+
+    monkeypatch.setattr(torch._C, "_cuda_isCurrentStreamCapturing", captured, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: current[0], raising=False)
+    like = SimpleNamespace(is_cuda=True, get_device=lambda: 1)
+    captures = LIBRARIES["torch"].captures(like, test_of_driver)
+    assert captures(7) and not asked
+    current[0] = 0
+    assert not captures(8) and not captures(9) and asked == [8, 9]
+    current[0] = 1
+    assert captures(7)  # unknown counts as captured
+    assert LIBRARIES["torch"].captures(torch.zeros(1), test_of_driver) is test_of_driver

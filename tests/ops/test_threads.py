@@ -65,9 +65,13 @@ def slow_zeros(shape: tuple[int, ...], dtype: Any, like: Any) -> Any:
     return np.zeros(shape, dtype).view(Words)
 
 
+def never(stream: int) -> bool:
+    """No graph captures a stream."""
+    return False
+
+
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(arrays, "capturing", lambda _: False)
     monkeypatch.setattr(arrays, "_WORKSPACES", {})
     return SimpleNamespace(name="own", zeros=slow_zeros, pointer=lambda array: array.ctypes.data)
 
@@ -76,7 +80,7 @@ def test_threads_share_the_workspace_of_a_stream(library: Any) -> None:
     found: list[int] = []
 
     def get() -> None:
-        found.append(arrays._workspace(library, None, "cuda:0", 5, 100)[1])
+        found.append(arrays._workspace(library, None, "cuda:0", 5, 100, never)[1])
 
     threads = [threading.Thread(target=get) for _ in range(4)]
     for thread in threads:
@@ -88,8 +92,8 @@ def test_threads_share_the_workspace_of_a_stream(library: Any) -> None:
 
 def test_a_workspace_that_is_replaced_stays(library: Any) -> None:
     """A thread may have its address, and not have started its launch."""
-    small = weakref.ref(arrays._workspace(library, None, "cuda:0", 5, 100)[2][0])
-    words, _, kept = arrays._workspace(library, None, "cuda:0", 5, 200)
+    small = weakref.ref(arrays._workspace(library, None, "cuda:0", 5, 100, never)[2][0])
+    words, _, kept = arrays._workspace(library, None, "cuda:0", 5, 200, never)
     assert small() is kept[0] and words == len(kept[1]) == 256
 
 

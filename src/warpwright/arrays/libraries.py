@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from math import prod
+from operator import methodcaller
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 Shape = tuple[int, ...]
+Test = Callable[[int], bool]  # of a stream, by its handle
 View = NDArray[Any] | DeviceArray
 
 DLPACK_CPU = 1
@@ -52,8 +54,9 @@ class Library:
     a function that allocates an array of a shape and dtype on the device of another array; ``zeros`` returns an array
     of zeros there. ``allocator`` returns two functions for a number of bytes: one allocates them for a stream and
     returns the address, the other frees the address. ``rounding`` and ``copying`` are the code for error messages that
-    rounds to bfloat16 and that makes a dense copy. ``result`` returns a result as an array of the library: where its
-    own arrays cannot be written, new arrays are of NumPy.
+    rounds to bfloat16 and that makes a dense copy. ``captures`` returns a test whether a graph captures the current
+    stream on the array's device: the library's own, or the given one of any stream. ``result`` returns a result as an
+    array of the library: where its own arrays cannot be written, new arrays are of NumPy.
     """
 
     name: str
@@ -66,6 +69,7 @@ class Library:
     allocator: Callable[[int, Any], tuple[Callable[[int], int], Callable[[int], Any]]]
     rounding: str
     copying: str
+    captures: Callable[[Any, Test], Test] = lambda like, test: test
     result: Callable[[Any], Any] = lambda result: result
 
     def empty(self, shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
@@ -263,6 +267,22 @@ def _torch_allocator(nbytes: int, like: Any) -> tuple[Callable[[int], int], Call
     return allocate, torch._C._cuda_cudaCachingAllocator_raw_delete
 
 
+def _torch_captures(like: Any, test: Test) -> Test:
+    """Uses torch's test of its current stream, which takes less host time than the driver's."""
+    if not like.is_cuda:
+        return test
+    torch, ordinal = sys.modules["torch"], like.get_device()
+    captured, current = torch._C._cuda_isCurrentStreamCapturing, torch._C._cuda_getDevice
+
+    def captures(stream: int) -> bool:
+        try:
+            return bool(captured()) if current() == ordinal else test(stream)
+        except RuntimeError:  # CUDA cannot say it of the legacy stream while another stream is captured
+            return True
+
+    return captures
+
+
 def _cupy_allocator(nbytes: int, like: Any) -> tuple[Callable[[int], int], Callable[[int], Any]]:
     """Keeps a reference to each array: CuPy's pool frees memory without references."""
     make, arrays = _cupy_maker((nbytes,), np.dtype(np.uint8), like), dict[int, Any]()
@@ -364,13 +384,14 @@ LIBRARIES = {
         "torch",
         _torch_view,
         _torch_guard,
-        lambda tensor: tensor.data_ptr(),
+        methodcaller("data_ptr"),
         _torch_stream,
         _torch_maker,
         _torch_zeros,
         _torch_allocator,
         ".bfloat16()",
         "{name}.clone()",
+        _torch_captures,
     ),
     "cupy": Library(
         "cupy",

@@ -200,9 +200,9 @@ def test_other_calls_go_the_long_way(launches, monkeypatch) -> None:
 
 
 def test_a_graph_has_a_counter_of_its_own(launches, monkeypatch) -> None:
-    given = [on_gpu(x) for x in normal_qkv(PROBLEM)]
-    for captured in (False, True, False):
-        monkeypatch.setattr(arrays, "capturing", lambda _, state=captured: state)
+    given, captured = [on_gpu(x) for x in normal_qkv(PROBLEM)], iter((False, True, False))
+    monkeypatch.setattr(arrays, "capturing", lambda _: next(captured))
+    for _ in range(3):
         ww.attention(*given, causal=True)
     first, second, third = (counter for _, counter, _ in launches)
     assert first == third != second

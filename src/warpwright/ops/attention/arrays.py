@@ -181,7 +181,8 @@ def result_shape(view: View, layout: str, columns: int | None = None) -> tuple[t
 
 
 _Workspace = tuple[int, int, tuple[Array, ...]]  # words, address, and the array after those that it replaced
-_WORKSPACES: dict[tuple[str, str, int, bool], _Workspace] = {}
+_Key = tuple[str, str, int, bool]  # library, GPU, stream, and whether the words are a counter alone
+_WORKSPACES: dict[_Key, _Workspace] = {}
 _GROWTH = threading.Lock()
 
 
@@ -189,27 +190,39 @@ def workspace(library: Library, like: Array, q: View, gpu: str, stream: int, wor
     """Returns the workspace of a call: ``words`` zeros on the host, an address on a GPU, 0 for no words."""
     if not words or library is OTHER:
         return 0
-    return _workspace(library, like, gpu, stream, words)[1] if isinstance(q, DeviceArray) else np.zeros(words, WORD)
+    if not isinstance(q, DeviceArray):
+        return np.zeros(words, WORD)
+    return _workspace(library, like, gpu, stream, words, capturing)[1]
 
 
 def workspace_address(library: Library, like: Array, gpu: str, words: int | None) -> Callable[[int], int]:
-    """Returns a function of a stream that returns the workspace's address there; 0 for no words."""
+    """Returns a function of the current stream that returns the workspace's address there; 0 for no words."""
     if not words:
         return lambda stream: 0
     small = library.empty((1,), WORD, like)  # in place of ``like``, which must not be kept alive
-    return lambda stream: _workspace(library, small, gpu, stream, words)[1]
+    captures = library.captures(small, capturing)
+    return lambda stream: _workspace(library, small, gpu, stream, words, captures)[1]
 
 
-def _workspace(library: Library, like: Array, gpu: str, stream: int, words: int) -> _Workspace:
+def _workspace(
+    library: Library, like: Array, gpu: str, stream: int, words: int, captures: Callable[[int], bool]
+) -> _Workspace:
     """Returns the words, the address and the array of the workspace of a stream; new ones are 0.
 
     Launches of a stream follow each other and leave their counters at 0, so they share a workspace: one for kernels
     that take a `COUNTER` alone, one for kernels whose workspace begins with counters, as many on one GPU for all of
-    them. A captured graph gets its own. A replaced workspace stays: another thread may be about to use its address.
+    them. A graph that ``captures`` the stream gets its own. A replaced workspace stays: another thread may be about to
+    use its address.
     """
-    if capturing(stream):
+    if captures(stream):
         return _zeros(library, like, words)
     key = library.name, gpu, stream, words == COUNTER
+    found = _WORKSPACES.get(key)
+    return _grow(library, like, words, key) if found is None or found[0] < words else found
+
+
+def _grow(library: Library, like: Array, words: int, key: _Key) -> _Workspace:
+    """Returns a workspace of at least so many ``words``, a new one unless another thread has just made it."""
     with _GROWTH:
         found = _WORKSPACES.get(key)
         if found is None or found[0] < words:
