@@ -66,8 +66,8 @@ def multiply_8_bits(size: int) -> bool:
         plan = sm90.plan_gemm(config, rows, size, size, sms=132, in_bytes=1)
         d = np.full((rows, plan.pitch), np.nan, BF16)
         given = plan.arguments(columns=size, bias=bias, scale_a=scale, alpha=0.25)
-        narrow = (b, d, *plan.widths) if config.last else ()
-        ww.launch(traced, plan.grid, args=[a[:rows], b, d, *given, *narrow], device="cuda")
+        more = *({"b": b, "d": d}[name] for name in plan.maps), *plan.widths
+        ww.launch(traced, plan.grid, args=[a[:rows], b, d, *given, *more], device="cuda")
         error = d.astype(np.float64) - expected[:rows]
         verified = np.linalg.norm(error) < 3e-3 * np.linalg.norm(expected[:rows])
         print(f"{name}: {'right' if verified else 'WRONG'}", flush=True)

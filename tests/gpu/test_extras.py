@@ -40,8 +40,8 @@ def results(
     for device in ("cuda", "h200"):
         d = np.full((m, plan.pitch), np.nan, out)
         options = {"numerics": "hardware"} if device == "h200" else {}
-        narrow = (b, d, *plan.widths) if config.last else ()
-        launch(kernel, plan.grid, args=[a, b, d, *plan.arguments(**given), *narrow], device=device, **options)
+        more = *({"b": b, "d": d}[name] for name in plan.maps), *plan.widths
+        launch(kernel, plan.grid, args=[a, b, d, *plan.arguments(**given), *more], device=device, **options)
         found.append(d[:, :n])
     return found
 

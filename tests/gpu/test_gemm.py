@@ -42,8 +42,8 @@ def products(
     for device in ("cuda", "h200"):
         d = np.zeros((m, plan.pitch), out)
         options = {"numerics": "hardware"} if device == "h200" else {}
-        narrow = (stored[1], d, *plan.widths) if config.last else ()
-        launch(kernel, plan.grid, args=[*stored, d, *plan.scalars, *narrow], device=device, **options)
+        more = *({"b": stored[1], "d": d}[name] for name in plan.maps), *plan.widths
+        launch(kernel, plan.grid, args=[*stored, d, *plan.scalars, *more], device=device, **options)
         results.append(d.view(f"u{out.itemsize}"))
     return results
 
@@ -68,6 +68,13 @@ def test_every_layout_and_output_gives_the_same_bits(majors: tuple[str, str], ou
 def test_tiles_of_two_widths_give_the_same_bits(shape: tuple[int, int, int], out: Any, majors: tuple[str, str]) -> None:
     assert fit_last(SHIPPED["128x256 two widths"], *shape[:2], sms=6, major=majors[1]).last
     gpu, virtual = products(SHIPPED["128x256 two widths"], BF16, out, majors, shape)
+    assert np.array_equal(gpu, virtual)
+
+
+@pytest.mark.parametrize("name", [name for name, config in SHIPPED.items() if config.pingpong])
+@pytest.mark.parametrize("shape", [(1288, 1032, 328), (1800, 1032, 72)])
+def test_warpgroups_in_turn_give_the_same_bits(name: str, shape: tuple[int, int, int]) -> None:
+    gpu, virtual = products(SHIPPED[name], BF16, shape=shape)
     assert np.array_equal(gpu, virtual)
 
 

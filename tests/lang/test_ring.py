@@ -40,6 +40,20 @@ def test_the_nth_slot_is_stage_n_modulo_stages_in_phase_n_over_stages(stages) ->
         assert (full[1], full[2]) == (8 * stage, str(parity))
 
 
+@pytest.mark.parametrize("stages", [1, 2, 5])
+@pytest.mark.parametrize("count", [0, 1, 5, 7, 16])
+def test_a_cursor_skips_slots_that_another_thread_uses(stages, count) -> None:
+    def body(a, x, n):
+        cursor = ring(stages).consumer()
+        for _ in range(4):
+            next(cursor).full.wait()
+            cursor.skip(count)
+
+    found = [(address, parity) for _, address, parity in accesses(emit(body))]
+    numbers = [each * (count + 1) for each in range(4)]
+    assert found == [(8 * (number % stages), str(number // stages & 1)) for number in numbers]
+
+
 @pytest.mark.parametrize("stages", [1, 3])
 def test_tiles_of_a_slot_are_in_its_stage(stages) -> None:
     def body(a, x, n):

@@ -113,20 +113,23 @@ def pack_neighbours(words: list[Expr], out: type[Scalar], *, relu: bool = False)
     return [pack(word, *words[i : i + 2], relu=relu) for i in range(0, len(words), 2)] if word else words
 
 
-def store_rows_to_smem(block: Tile, regs: list[Expr], matrices: bool, *, relu: bool = False) -> None:
-    """Store a warp's 16 rows of accumulators to ``block``: as packed 8 × 8 matrices (stmatrix), or pair by pair.
+def store_rows_to_smem(block: Tile, regs: list[Expr], matrices: bool, *, relu: bool = False, first: int = 0) -> None:
+    """Store a warp's 16 rows of accumulators to ``block``, from column ``first`` on: as packed 8 × 8 matrices
+    (stmatrix), or pair by pair.
 
     ``relu`` is applied by the rounding to a block of 16-bit elements.
     """
     lane, word = warp.lane, PACKED.get(block.dtype)
     pairs = [regs[i : i + 2] for i in range(0, len(regs), 2)]
-    store_packed_rows(block, [[pack(word, *pair, relu=relu)] for pair in pairs] if word else pairs, lane, matrices)
+    store_packed_rows(
+        block, [[pack(word, *pair, relu=relu)] for pair in pairs] if word else pairs, lane, matrices, first
+    )
 
 
-def store_packed_rows(block: Tile, packed: list[list[Expr]], lane: Expr, matrices: bool) -> None:
+def store_packed_rows(block: Tile, packed: list[list[Expr]], lane: Expr, matrices: bool, first: int = 0) -> None:
     """`store_rows_to_smem` of pairs of neighbours: each is one register of two 16-bit elements, or two registers."""
     for start in range(0, len(packed), 4):
-        column = 4 * start
+        column = first + 4 * start
         if matrices:
             corner = block.at(lane % WARP_ROWS, lane // WARP_ROWS * 8 + column)
             stmatrix(corner, [each for (each,) in packed[start : start + 4]])

@@ -99,7 +99,7 @@ def _layout(members: dict[str, Member]) -> tuple[dict[str, int], int]:
 
 
 class Cursor:
-    """The position of one role in a ring: two registers, stage and phase. Only ``next(cursor)`` advances them."""
+    """The position of one role in a ring: two registers, stage and phase. ``next(cursor)`` and `skip` advance them."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
@@ -114,6 +114,12 @@ class Cursor:
     def peek(self) -> Slot:
         """Returns the slot that ``next`` would return, and does not advance."""
         return Slot(self.ring, self.stage.to(u32), self.phase.to(u32))
+
+    def skip(self, count: Expr | int) -> None:
+        """Advance ``count`` slots, which another thread uses. ``count`` may be a run-time value, u32."""
+        past = self.stage + count
+        self.phase ^= past // self.ring.stages & 1
+        self.stage.set(past % self.ring.stages)
 
     def _advance(self) -> None:
         """Advance one slot; after the last stage comes stage 0 of the other phase."""

@@ -151,6 +151,8 @@ def choose(
         mma_sync = sm120.choose(m, n, k, a[2].itemsize, **how) if level is None else sm120.config_of(level)
         return plan_sm120(mma_sync, a, b, d, majors, sms, arch, epilogue, columns)
     found = sm90.choose(m, n, k, a[2].itemsize, **how) if level is None else sm90.config_of(level)
+    if level is None and epilogue != PLAIN:
+        found = sm90.with_registers(found)
     return plan_sm90(found, a, b, d, majors, sms, epilogue, columns)
 
 
@@ -277,6 +279,17 @@ def plan_sm90(
             f"matmul: given level= with {config.rows} rows of A in a stage for an A of {m} rows that is dense along "
             f"{'K' if majors[0] == 'k' else 'M'}; expected at most {config.rows} rows, dense along K: leave level= out"
         )
+    batches = d[0][0] if len(d[0]) > MATRIX else 1
+    if config.pingpong and batches > 1:
+        raise UsageError(
+            f"matmul: given level= with pingpong=True for a batch of {batches} matrices; expected one matrix: leave "
+            "level= out"
+        )
+    if config.pingpong and not sm90.takes_two_widths(config):
+        raise UsageError(
+            "matmul: given level= with pingpong=True; expected two consumers in single persistent CTAs, an early ring, "
+            "16-bit operands and tiles stored at once: take CONFIGS['128x200 pingpong']"
+        )
     if config.last and not sm90.takes_two_widths(config):
         raise UsageError(
             f"matmul: given level= with last={config.last}, tiles of two widths; expected single persistent CTAs with "
@@ -284,7 +297,6 @@ def plan_sm90(
             "take last=0"
         )
     config = sm90.fit_slices(config, k, a[2].itemsize)
-    batches = d[0][0] if len(d[0]) > MATRIX else 1
     config = sm90.fit_last(config, m, extents(b, majors[1])[0], sms=sms, batches=batches, major=majors[1])
     return _plan(config, sm90.kernel_of(config), "sm_90a", a, b, d, majors, sms, epilogue, columns)
 
@@ -349,8 +361,7 @@ def _plan(
         arch, batched=batched, majors=majors, dtype=dtype, b_dtype=b_dtype, out=of_out, epilogue=at_once
     )
     arguments: tuple[Any, ...] = ("a", "b", SCRATCH if slices > 1 else "d", *found.tiles, columns, *EPILOGUE)
-    if found.widths:
-        arguments = (*arguments, "b", "d", *found.widths)
+    arguments = (*arguments, *found.maps, *found.widths)
     launches = Launch(traced, found.grid, arguments), *add_launch(slices, out, d, arch, epilogue, columns)
     scratch = {SCRATCH: out[0]} if slices > 1 else {}
     return Plan(launches, config, scratch=scratch, l2_promotion=sm90.L2_PROMOTION)

@@ -14,8 +14,7 @@ CONTROL_BYTES = 1024
 WARPGROUP = 128
 STRIP = 64  # rows of a wgmma
 STRIPS, STRIP_ROWS = 4, 16  # warps of a consumer, rows of a 64-row strip in each warp
-STORES = 2  # blocks of the epilogue in each warp, of 16 rows of 128 bytes
-STAGING_BYTES = STORES * STRIP_ROWS * 128
+STORES = 2  # blocks of the epilogue in each warp where it stores beside the wgmmas of its own tiles
 L2_PROMOTION = 256
 
 
@@ -42,6 +41,7 @@ class Config:
     rows         rows of A in a stage, for an A with no more rows than that; 0: those of the tile
     early        the ring is filled for the first tile before the cluster synchronises; not with rotate, not with slices
     delayed      a tile of 16-bit elements is rounded at its end, and stored while the next one is multiplied
+    pingpong     two consumers multiply in turn, each a tile of its own; for one matrix, not for a batch
     last         columns of the tiles of the last round, which `fit_last` widens so that all CTAs have one; 0: those of
                  the tile; only where `takes_two_widths`
     """
@@ -65,6 +65,7 @@ class Config:
     rows: int = 0
     early: bool = False
     delayed: bool = False
+    pingpong: bool = False
     last: int = 0
     summary: str = ""
 
@@ -84,11 +85,18 @@ class Config:
         stage = ((self.rows or self.tile[0]) + self.tile[1]) * ATOM_BYTES * self.depth
         strips = -(-self.consumers * STRIPS // self.split)
         parts = (self.split - 1) * strips * STRIP_ROWS * self.tile[1] * SUM_BYTES
-        return CONTROL_BYTES + self.stages * stage + strips * STAGING_BYTES + parts
+        return CONTROL_BYTES + self.stages * stage + strips * self.stores * STRIP_ROWS * ATOM_BYTES + parts
+
+    @property
+    def stores(self) -> int:
+        """Blocks of the epilogue in each warp, of 16 rows of 128 bytes."""
+        return 1 if self.pingpong else STORES
 
     @property
     def kernel(self) -> str:
         """Name of the kernel in `sm90.KERNELS`."""
+        if self.pingpong:
+            return "pingpong"
         if self.last:
             return "two widths"
         return "split" if self.split > 1 else "ring" if self.specialised else "loop"
@@ -128,6 +136,7 @@ def config_of(level: int | Config) -> Config:
 NARROW = Config((64, 128), stages=8, consumers=1, share=(1, 1))
 SMALL = Config((64, 64), depth=2, stages=6, consumers=1, share=(1, 1))
 SPLIT = replace(SMALL, once="b", persistent=False)
+PINGPONG = Config((128, 200), stages=5, share=(1, 1), early=True, pingpong=True, last=64)
 FP8_SQUARE = Config((128, 128), depth=2, stages=3, share=(1, 1), promoted=128, partials=2)
 FP8_NARROW = replace(NARROW, depth=2, stages=4, promoted=128, partials=2)
 FP8_SMALL = replace(SMALL, promoted=64, partials=2)
@@ -181,6 +190,7 @@ SLICED = {
     "128x192": (2, 3),
     "128x256": (2, 3),
 }
+CONFIGS |= {f"128x{columns} pingpong": replace(PINGPONG, tile=(128, columns)) for columns in (168, 176, 192, 200, 208)}
 CONFIGS |= {
     f"{name}, {count} slices": replace(CONFIGS[name], slices=count, early=False, delayed=False)
     for name, counts in SLICED.items()

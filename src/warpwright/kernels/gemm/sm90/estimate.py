@@ -13,7 +13,7 @@ from math import hypot
 from typing import NamedTuple, Protocol
 
 from warpwright.kernels.gemm.sm90.configs import ATOM_BYTES, CONFIGS, Config
-from warpwright.kernels.gemm.sm90.rounds import fit_last
+from warpwright.kernels.gemm.sm90.rounds import PINGPONG_K, PINGPONG_TILES, fit_last
 
 __all__ = ["Problem", "candidates", "estimate_us", "has_whole_panels"]
 
@@ -77,7 +77,9 @@ def candidates(problem: Problem, *, slices: bool, sms: int) -> Iterator[Config]:
             continue
         if (aligned and name == "64x128 pair") or not has_whole_panels(config, problem):
             continue
-        if config.last and not _fit(config, problem, sms).last:
+        if config.pingpong and not _takes_turns(config, problem, sms):
+            continue
+        if config.last and not config.pingpong and not _fit(config, problem, sms).last:
             continue
         yield config
 
@@ -110,6 +112,12 @@ def estimate_us(config: Config, problem: Problem, *, sms: int) -> float:
     moved = (m * of_a**0.5 + n * of_b**0.5) * k * size + 2 * m * n
     added = SUM_US + parts * m * n * 4 / SUM_BYTES if config.slices > 1 else 0.0
     return LAUNCH_US + hypot((rounds - 1) * round_us(columns) + round_us(last), batches * moved / HBM_BYTES) + added
+
+
+def _takes_turns(config: Config, problem: Problem, sms: int) -> bool:
+    """Returns whether consumers in turn are faster: for one matrix, where CTAs have tiles enough and K is not short."""
+    tiles = _pieces(problem.m, config.tile[0]) * _pieces(problem.n, config.tile[1])
+    return problem.batches == 1 and tiles >= PINGPONG_TILES * sms and problem.k >= PINGPONG_K
 
 
 def _fit(config: Config, problem: Problem, sms: int) -> Config:

@@ -264,11 +264,14 @@ def signal_target(share: tuple[int, int]) -> tuple[Expr, Expr]:
     return peer, (peer < share[0] * share[1]) & related
 
 
-def rasterize(across: Expr, down: Expr, group: Expr | int, start: Expr | None = None) -> Iterator[tuple[Expr, Expr]]:
+def rasterize(
+    across: Expr, down: Expr, group: Expr | int, start: Expr | None = None, turns: int = 1
+) -> Iterator[tuple[Expr, Expr]]:
     """Rows and columns of this cluster's share of ``across`` × ``down`` tiles: down the rows of a group, then along.
 
-    Cluster i takes tiles i, or ``start``, and every one that is the number of clusters further. No division by a
-    run-time value precedes the first load: groups are counted, and only a last group of fewer rows divides.
+    Cluster i takes tiles i, or ``start``, and every one that is ``turns`` times the number of clusters further. No
+    division by a run-time value precedes the first load: groups are counted, and only a last group of fewer rows
+    divides.
     """
     within, first, whole = var(u32, clusterid.x if start is None else start), var(u32, 0), down * group
     for _round in loop():
@@ -283,7 +286,7 @@ def rasterize(across: Expr, down: Expr, group: Expr | int, start: Expr | None = 
             row.set(within % rows)
             col.set(within // rows)
         yield first + row, col
-        within += nclusterid.x
+        within += nclusterid.x * turns if turns > 1 else nclusterid.x
 
 
 def grouped_tile(number: Expr, across: Expr, down: Expr, group: int) -> tuple[Expr, Expr]:
@@ -390,12 +393,13 @@ def mainloop(
     completed: Cursor,
     majors: tuple[str, str],
     meanwhile: Callable[[], None] | None = None,
+    issued: Callable[[], None] | None = None,
 ) -> Iterator[Any]:
     """Accumulate k-blocks ``start`` to ``stop``: wait for each slot, yield it once its wgmmas are complete.
 
     That is when the next k-block is in flight, so that the tensor core is never idle: ``completed`` runs one slot after
     ``slots``. ``sums`` are the strips from ``first`` on. ``meanwhile`` is called once two k-blocks are in flight, or
-    the only one.
+    the only one; ``issued`` when the wgmmas of all k-blocks are issued.
     """
     busy = min(start + 1, stop - 1) if meanwhile else None
     for k in loop(start, stop):
@@ -408,6 +412,8 @@ def mainloop(
         wgmma.wait_group(1)
         with If(k > start):
             yield next(completed)
+    if issued:
+        issued()
     wgmma.wait_group(0)
     with If(stop > start):
         yield next(completed)

@@ -11,12 +11,13 @@ from warpwright.errors import UsageError
 from warpwright.kernels.gemm.sm90.configs import ATOM_BYTES, CONFIGS, Config
 from warpwright.kernels.gemm.sm90.estimate import Problem, candidates, estimate_us, has_whole_panels
 from warpwright.kernels.gemm.sm90.facts import FACTS, FP8_FACTS, Fact
-from warpwright.kernels.gemm.sm90.rounds import fit_last, widths
+from warpwright.kernels.gemm.sm90.rounds import PINGPONG_TILES, fit_last, widths
 
-__all__ = ["NEAR", "Known", "Plan", "choose", "fit_slices", "has_all_rows", "plan_gemm", "worthwhile"]
+__all__ = ["NEAR", "Known", "Plan", "choose", "fit_slices", "has_all_rows", "plan_gemm", "with_registers", "worthwhile"]
 
 ROW_BYTES = 16
 NEAR = 0.02  # distance of two problems that have one fastest configuration: an extent differs by a tenth at most
+EPILOGUE_COLUMNS = 168  # of a tile whose sums leave a consumer registers for an epilogue
 FEW_ROWS = 128  # of A: device memory limits such problems, whose facts lie close together
 
 
@@ -79,6 +80,11 @@ def choose(
     return found if slices else _in_one_launch(found)
 
 
+def with_registers(config: Config) -> Config:
+    """Returns ``config`` with registers for an epilogue: a pingpong tile of at most `EPILOGUE_COLUMNS`."""
+    return CONFIGS[f"128x{EPILOGUE_COLUMNS} pingpong"] if config.pingpong else config
+
+
 def has_all_rows(config: Config, m: int, major: str) -> bool:
     """Whether a stage of ``config`` has all ``m`` rows of an A that is dense along ``major``, or the rows of a tile."""
     return not config.rows or (m <= config.rows and major == "k")
@@ -99,9 +105,11 @@ def fit_slices(config: Sliced, k: int, in_bytes: int) -> Sliced:
 def worthwhile(config: Config, m: int, n: int, *, sms: int) -> bool:
     """Returns whether ``config`` can be the fastest for D (m, n): slices of K are for few tiles, a stage has all rows
     of A, and tiles of two widths are a gain."""
+    tiles = -(-m // config.tile[0]) * -(-n // config.tile[1])
+    if config.pingpong:
+        return tiles >= PINGPONG_TILES * sms
     if config.last and not fit_last(config, m, n, sms=sms).last:
         return False
-    tiles = -(-m // config.tile[0]) * -(-n // config.tile[1])
     return has_all_rows(config, m, "k") and (config.slices == 1 or tiles * config.slices <= 2 * sms)
 
 
@@ -111,12 +119,14 @@ class Plan:
 
     ``pitch`` is the number of elements between rows of D: n rounded up to whole 16-byte vectors. D is a buffer of
     shape (m, pitch) whose first n columns are the result. ``tiles`` counts tiles along M and N, k-blocks, and batches.
-    ``widths`` are the last arguments of `gemm_two_widths`, after the tensor maps of narrow tiles of B and D.
+    ``widths`` are the last arguments of `gemm_two_widths` and `gemm_pingpong`, after more tensor maps of the operands
+    that ``maps`` names.
     """
 
     grid: tuple[int, int, int]
     pitch: int
     tiles: tuple[int, int, int, int]
+    maps: tuple[str, ...] = ()
     widths: tuple[int, ...] = ()
 
     @property
@@ -198,6 +208,7 @@ def plan_gemm(
     vector = ROW_BYTES // out_bytes
     grid = (-(-clusters // rounds) * config.cluster, 1, 1)
     found = Plan(grid, -(-n // vector) * vector, (tiles_m, tiles_n, tiles_k, batches))
-    if isinstance(config, Config) and config.last:
-        return replace(found, grid=(sms, 1, 1), widths=widths(config, m, n, sms=sms))
+    if isinstance(config, Config) and (config.last or config.pingpong):
+        grid, maps = (sms, 1, 1) if config.last else grid, ("b", "d", "d") if config.pingpong else ("b", "d")
+        return replace(found, grid=grid, maps=maps, widths=widths(config, m, n, sms=sms))
     return found

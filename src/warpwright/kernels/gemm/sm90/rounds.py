@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from warpwright.kernels.gemm.sm90.configs import Config
 
-__all__ = ["fit_last", "takes_two_widths", "widths"]
+__all__ = ["PINGPONG_K", "PINGPONG_TILES", "fit_last", "takes_two_widths", "widths"]
 
+PINGPONG_TILES, PINGPONG_K = 4, 512  # tiles of a CTA and K from which consumers that multiply in turn are faster
 PAIR = 128  # columns of a warp's two blocks of 16-bit elements
 COLUMNS = {"k": 8, "mn": 64}  # N of a wgmma is a multiple of 8; 64 where rows of B in memory, 128 bytes, lie along N
 
@@ -32,14 +33,19 @@ def fit_last(config: Config, m: int, n: int, *, sms: int, batches: int = 1, majo
 
 
 def takes_two_widths(config: Config) -> bool:
-    """Whether `gemm_two_widths` has a kernel of ``config``, whose tiles are whole pairs of a warp's blocks of D."""
+    """Whether `gemm_pingpong` has a kernel of ``config``, or `gemm_two_widths`, whose tiles are whole pairs of a warp's
+    blocks of D."""
     alone = config.cluster == config.slices == 1 and config.persistent and config.specialised and config.consumers > 1
     plain = config.early and not config.rotate and not config.rows
+    if config.pingpong:
+        return alone and plain and config.consumers == 2 and not (config.promoted or config.delayed)
     return alone and plain and config.tile[1] % PAIR == 0 and config.promoted in (0, config.tile[1])
 
 
 def widths(config: Config, m: int, n: int, *, sms: int) -> tuple[int, int]:
     """Returns the rows of wide tiles, and the narrow tiles in a row, of a configuration that `fit_last` returned."""
+    if not config.last:
+        return -(-m // config.tile[0]), 0
     return _last_round(config, m, n, sms)[0], -(-n // config.last)
 
 

@@ -1,7 +1,7 @@
 """Stores of the Hopper GEMM: a warpgroup's sums through blocks of shared memory to D, at once or a tile later.
 
-Each warp stores 16 rows to a block of 128 bytes a row, from which TMA stores. It has two blocks: it writes one while
-TMA reads the other.
+Each warp stores 16 rows to a block of 128 bytes a row, from which TMA stores. With two blocks it writes one while TMA
+reads the other.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from warpwright.kernels.gemm.epilogue import Finish
 from warpwright.kernels.gemm.sm90.configs import STORES, STRIP
 from warpwright.kernels.tiles import (
     PACKED,
+    ROW_BYTES,
     WARP_ROWS,
     WARPS,
     pack_neighbours,
@@ -41,18 +42,24 @@ def store_strip(
     finish: Finish,
     matrices: bool,
     rest: tma.Map[Scalar] | None = None,
+    each: int = STORES,
+    at_once: int = ROW_BYTES,
 ) -> None:
-    """A strip to D after ``finish``. ``own`` numbers the storing warps. A last block of fewer columns than the others
-    is stored by ``rest``, a tensor map of D with such a box."""
+    """A strip to D after ``finish``. ``own`` numbers the storing warps, which have ``each`` so many blocks. A last
+    block of fewer columns than the others is stored by ``rest``, a tensor map of D with such a box. ``at_once`` columns
+    are finished together: fewer than a block where registers are few."""
     columns = blocks.shape[1]
     lefts = range(0, acc.shape[1], columns)
     for number, left in enumerate(lefts):
-        block, to, width = block_of(blocks, own, number), d, min(columns, acc.shape[1] - left)
+        block, to, width = block_of(blocks, own, number, each), d, min(columns, acc.shape[1] - left)
         if width < columns and rest is not None:
             block, to = smem.tile(blocks.dtype, (WARP_ROWS, width)).placed(*block.place.known()), rest
-        values = finish(acc.regs[left // 2 : (left + width) // 2], col + left)
-        with stored_block(block, to, (*matrix, row, col), left, own, unread(number, len(lefts)), stores):
-            store_rows_to_smem(block, values, matrices and blocks.dtype in PACKED)
+        values = finish(acc.regs[left // 2 : (left + min(at_once, width)) // 2], col + left)
+        with stored_block(block, to, (*matrix, row, col), left, own, unread(number, len(lefts), each), stores):
+            for start in range(0, width, at_once):
+                begin, end = left + start, left + min(start + at_once, width)
+                values = finish(acc.regs[begin // 2 : end // 2], col + begin) if start else values
+                store_rows_to_smem(block, values, matrices and blocks.dtype in PACKED, first=start)
 
 
 class DelayedTile:
@@ -99,17 +106,17 @@ class DelayedTile:
                 )
 
 
-def block_of(blocks: Tile, own: Expr, number: int) -> Tile:
-    """Returns where warp ``own`` writes block ``number`` of a strip: its two blocks in turn, from the first one on."""
-    return part(blocks, own * STORES + number % STORES, WARP_ROWS, "k")
+def block_of(blocks: Tile, own: Expr, number: int, each: int = STORES) -> Tile:
+    """Returns where warp ``own`` writes block ``number`` of a strip: its blocks in turn, from the first one on."""
+    return part(blocks, own * each + number % each, WARP_ROWS, "k")
 
 
-def unread(number: int, count: int) -> int:
+def unread(number: int, count: int, each: int = STORES) -> int:
     """Returns how many of a warp's stores TMA may still have to read before block ``number`` of ``count`` is written.
 
-    After an odd number of blocks the last strip ended with the first block too: then TMA must have read it.
+    After an odd number of blocks the last strip ended with the first of two blocks too: then TMA must have read it.
     """
-    return STORES - 1 if number or count % STORES == 0 else 0
+    return each - 1 if number or count % each == 0 else 0
 
 
 @contextmanager

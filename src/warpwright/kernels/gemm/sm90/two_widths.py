@@ -30,6 +30,7 @@ from warpwright.kernels.tiles import PACKED, ROW_BYTES, WARP_ROWS, WARPS, atom, 
 from warpwright.lang import (
     Expr,
     If,
+    Ring,
     bf16,
     clusterid,
     elect_one,
@@ -39,7 +40,6 @@ from warpwright.lang import (
     min,
     nclusterid,
     role,
-    select,
     setmaxnreg,
     shfl,
     smem,
@@ -54,7 +54,7 @@ from warpwright.lang import (
 from warpwright.lang.fragment import Fragment
 from warpwright.types import Scalar
 
-__all__ = ["gemm_two_widths"]
+__all__ = ["gemm_two_widths", "init_and_fill", "load_tiles", "narrow_tiles", "wide_tiles"]
 
 
 @kernel("sm_90a", threads=384)
@@ -93,24 +93,11 @@ def gemm_two_widths(
     multiply  4-     ring -> registers -> blocks of D -> D     ring.full, own block  ring.empty
     """
     (tile_m, tile_n), consumers, last = config.tile, config.consumers, config.last
-    strips, k_columns = tile_m // STRIP // consumers, atom(dtype) * config.depth
+    strips = tile_m // STRIP // consumers
     ring = operand_ring(config, consumers, majors, (dtype, b_dtype or dtype))
     blocks = smem.tile(out, (consumers * WARPS * STORES * WARP_ROWS, ROW_BYTES // out.nbytes), swizzle=128)
-    hints = [EVICT_FIRST if name in config.once else None for name in "ab"]
-    tiles = wide_m, tiles_n, tiles_k, batches
-    early = partial(fill_ring, ring, config, (a, b), majors, tiles, "", hints)
-    init_and_sync(ring, (1, 1), (a, b, d), early)
-
-    def wide_tiles() -> Iterator[tuple[Expr, Expr]]:
-        for row, col in rasterize(wide_m, tiles_n, config.group):
-            yield row * tile_m, col * tile_n
-
-    def narrow_tiles() -> Iterator[tuple[Expr, Expr]]:
-        """The CTA after the one with the last wide tile has the first narrow one."""
-        done = wide_m * tiles_n % nclusterid.x
-        start = select(clusterid.x < done, clusterid.x + nclusterid.x, clusterid.x) - done
-        for row, col in rasterize(tiles_m - wide_m, narrow_n, config.group, start):
-            yield (wide_m + row) * tile_m, col * last
+    tiles = wide_m, tiles_n, tiles_m, narrow_n
+    init_and_fill(ring, config, (a, b, d), majors, (wide_m, tiles_n, tiles_k, batches))
 
     @role(warps=range(WARPS))
     def spare() -> None:
@@ -118,26 +105,7 @@ def gemm_two_widths(
 
     @role(warp=0, elect=True)
     def load() -> None:
-        slots, filled = ring.producer(), var(u32, min(tiles_k, config.stages))
-        for _ in loop(filled):
-            next(slots)
-        for row, col in wide_tiles():
-            for k in loop(filled, tiles_k):
-                slot = next(slots)
-                slot.empty.wait()
-                slot.full.arrive_expect_tx(slot.nbytes)
-                load_part(slot.a, a, majors[0], (), row, k * k_columns, slot.full, hint=hints[0])
-                load_part(slot.b, b, majors[1], (), col, k * k_columns, slot.full, hint=hints[1])
-            filled.set(0)
-        for row, col in narrow_tiles():
-            for k in loop(tiles_k):
-                slot = next(slots)
-                narrow = part(slot.b, 0, last, majors[1])
-                slot.empty.wait()
-                slot.full.arrive_expect_tx(slot.a.nbytes + narrow.nbytes)
-                load_part(slot.a, a, majors[0], (), row, k * k_columns, slot.full, hint=hints[0])
-                load_part(narrow, narrow_b, majors[1], (), col, k * k_columns, slot.full, hint=hints[1])
-        slots.wait_all_empty()
+        load_tiles(ring, config, (a, b, narrow_b), majors, tiles, tiles_k)
 
     @role(warps=range(WARPS, WARPS + WARPS * consumers))
     def multiply() -> None:
@@ -163,13 +131,13 @@ def gemm_two_widths(
                 with If(leads):
                     slot.empty.arrive()
 
-        for row, col in wide_tiles():
+        for row, col in wide_tiles(config, *tiles):
             multiply_tile(sums)
             if delayed:
                 delayed.keep(sums, (row + first * STRIP, col), finish)
             for i, acc in enumerate(sums if delayed is None else ()):
                 store_strip(acc, d, blocks, own, (), row + (first + i) * STRIP, col, stores, finish, True)
-        for row, col in narrow_tiles():
+        for row, col in narrow_tiles(config, *tiles):
             multiply_tile(narrow_sums)
             for i, acc in enumerate(narrow_sums):
                 top = row + (first + i) * STRIP
@@ -178,3 +146,80 @@ def gemm_two_widths(
             store_last()
         with If(stores):
             tma.wait_group(0, read=True)
+
+
+def init_and_fill(
+    ring: Ring,
+    config: Config,
+    maps: tuple[tma.Map[Scalar], tma.Map[Scalar], tma.Map[Scalar]],
+    majors: tuple[str, str],
+    tiles: tuple[Expr, Expr, Expr, Expr],
+) -> None:
+    """`init_and_sync` of a single CTA, which fills the ring for its first wide tile before the CTA synchronises."""
+    early = partial(fill_ring, ring, config, maps[:2], majors, tiles, "", cache_hints(config))
+    init_and_sync(ring, (1, 1), maps, early)
+
+
+def cache_hints(config: Config) -> list[int | None]:
+    """Returns the L2 policies of A and of B."""
+    return [EVICT_FIRST if name in config.once else None for name in "ab"]
+
+
+def load_tiles(
+    ring: Ring,
+    config: Config,
+    maps: tuple[tma.Map[Scalar], tma.Map[Scalar], tma.Map[Scalar]],
+    majors: tuple[str, str],
+    tiles: tuple[Expr, Expr, Expr, Expr],
+    tiles_k: Expr,
+) -> None:
+    """Load the k-blocks of this CTA's tiles, after those that `init_and_fill` has loaded. ``maps`` are those of A, of B
+    and of B in boxes of narrow tiles; ``tiles`` are the arguments of `wide_tiles`."""
+    (a, b, narrow_b), hints, k_columns = maps, cache_hints(config), atom(ring.tiles[0].dtype) * config.depth
+    slots, filled = ring.producer(), var(u32, min(tiles_k, config.stages))
+    for _ in loop(filled):
+        next(slots)
+    for row, col in wide_tiles(config, *tiles):
+        for k in loop(filled, tiles_k):
+            slot = next(slots)
+            slot.empty.wait()
+            slot.full.arrive_expect_tx(slot.nbytes)
+            load_part(slot.a, a, majors[0], (), row, k * k_columns, slot.full, hint=hints[0])
+            load_part(slot.b, b, majors[1], (), col, k * k_columns, slot.full, hint=hints[1])
+        filled.set(0)
+    for row, col in narrow_tiles(config, *tiles):
+        for k in loop(tiles_k):
+            slot = next(slots)
+            narrow = part(slot.b, 0, config.last, majors[1])
+            slot.empty.wait()
+            slot.full.arrive_expect_tx(slot.a.nbytes + narrow.nbytes)
+            load_part(slot.a, a, majors[0], (), row, k * k_columns, slot.full, hint=hints[0])
+            load_part(narrow, narrow_b, majors[1], (), col, k * k_columns, slot.full, hint=hints[1])
+    slots.wait_all_empty()
+
+
+def wide_tiles(
+    config: Config, wide_m: Expr, tiles_n: Expr, tiles_m: Expr, narrow_n: Expr, own: Expr | None = None
+) -> Iterator[tuple[Expr, Expr]]:
+    """Yields the first row and column of this CTA's wide tiles.
+
+    ``wide_m`` of ``tiles_m`` rows of tiles have ``tiles_n`` wide tiles, the others ``narrow_n`` narrow ones. ``own`` is
+    0 or 1 where two warpgroups take the CTA's tiles in turn.
+    """
+    start, turns = (None, 1) if own is None else (clusterid.x + own * nclusterid.x, 2)
+    for row, col in rasterize(wide_m, tiles_n, config.group, start, turns):
+        yield row * config.tile[0], col * config.tile[1]
+
+
+def narrow_tiles(
+    config: Config, wide_m: Expr, tiles_n: Expr, tiles_m: Expr, narrow_n: Expr, own: Expr | None = None
+) -> Iterator[tuple[Expr, Expr]]:
+    """Yields the first row and column of this CTA's narrow tiles, whose numbers follow on those of the wide ones."""
+    if not config.last:
+        return
+    wide = wide_m * tiles_n
+    before = (wide + (nclusterid.x - 1) - clusterid.x) // nclusterid.x  # wide tiles of this CTA
+    later = before if own is None else before + ((own ^ before) & 1)
+    start, turns = clusterid.x + later * nclusterid.x - wide, 1 if own is None else 2
+    for row, col in rasterize(tiles_m - wide_m, narrow_n, config.group, start, turns):
+        yield (wide_m + row) * config.tile[0], col * config.last
