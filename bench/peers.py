@@ -19,6 +19,7 @@ NAMES = [*trials.PEERS, NEWEST] if find_spec("flash_attn") else [*trials.PEERS]
 QUACK = "quack"  # https://pypi.org/project/quack-kernels
 GEMM_NAMES = ["cublas", QUACK] if find_spec("quack") else ["cublas"]
 TUNING_ROUNDS = 5  # launches of a configuration of QuACK that count
+HEAT_SIZE, HEAT_SECONDS = 8192, 0.1
 WORKERS = 16  # processes that compile QuACK's kernels, at most
 Run = Callable[[], Any]
 _reasons = set[str]()
@@ -91,13 +92,23 @@ def quack_gemm(a: Any, b: Any, out: Any, scale: Any = 1.0) -> Run:
 
     The first call for a shape tunes as QuACK does: its tuner compiles all of QuACK's configurations in parallel, slices
     of K included, and takes the fastest. Only the time of each is measured as here, by `cuda.medians`: QuACK's own
-    measurement takes 200 launches and more. QuACK keeps kernels and choices on disk.
+    measurement takes 200 launches and more. QuACK keeps kernels and choices on disk. The GPU multiplies for
+    `HEAT_SECONDS` first: the configuration measured first would otherwise have a cool GPU's clock.
     """
     os.environ.setdefault("QUACK_COMPILE_WORKERS", str(min(WORKERS, os.cpu_count() or 1)))
     from quack import gemm_interface
 
     gemm_interface.gemm_tuned._do_bench = _tuning_time
+    _heat()
     return partial(gemm_interface.gemm, a, b, out=out, alpha=scale, split_k=None)
+
+
+def _heat() -> None:
+    """Multiply until the GPU has the clock that it has under load."""
+    import torch
+
+    square = torch.randn(HEAT_SIZE, HEAT_SIZE, device="cuda", dtype=torch.bfloat16)
+    cuda.sustained_seconds(partial(square.matmul, square), seconds=HEAT_SECONDS, estimate=0.0015)
 
 
 def _tuning_time(run: Run, quantiles: Sequence[float]) -> list[float]:

@@ -215,8 +215,11 @@ KERNELS: dict[str, Callable[..., Watched]] = {
     "hopper two widths": functools.partial(  # the third CTA has no narrow tile
         hopper, replace(sm90.CONFIGS["128x256 two widths"], group=2, last=232), (512, 464, 384), 3
     ),
-    "hopper pingpong": functools.partial(  # a CTA has five wide tiles and a narrow one, the other four and two
-        hopper, replace(sm90.CONFIGS["128x200 pingpong"], tile=(128, 72), stages=3, group=2, last=56), (512, 160, 256), 2
+    "hopper pingpong": functools.partial(  # nine wide tiles and three narrow ones
+        hopper,
+        replace(sm90.CONFIGS["128x200 pingpong"], tile=(128, 72), stages=8, group=2, last=56),
+        (512, 160, 256),
+        1,
     ),
     "hopper 16 rows": functools.partial(hopper, sm90.CONFIGS["64x64 stream rotated, 16 rows"], (16, 128, 3328), 1),
     "hopper split": functools.partial(hopper, sm90.CONFIGS["64x64 split 4"], (60, 120, 5376), 8),
