@@ -101,7 +101,8 @@ def gemm_pingpong(
         narrow_sums = [replace(acc, shape=(STRIP, config.last), regs=acc.regs[: config.last // 2]) for acc in sums]
         slots, completed = ring.consumer(), ring.consumer()
         finish = epilogue.prepare(alpha, scale_a, scale_b, bias, columns)
-        with If(own == 1):  # the CTA's first tile is the other warpgroup's
+        # The CTA's first tile is the first warpgroup's: the second one opens its turn.
+        with If(own == 1):
             slots.skip(tiles_k)
             completed.skip(tiles_k)
             bar.arrive(TURN, BOTH)
@@ -110,6 +111,8 @@ def gemm_pingpong(
             bar.arrive(TURN + 1 - own, BOTH)
 
         def multiply_tile(sums: list[Fragment], row: Expr, col: Expr, rest: tma.Map[Scalar]) -> None:
+            # The other warpgroup has issued the wgmmas of the tile before. Its waits for `full` are over too: a wait
+            # for a slot more than a phase ahead would see the parity of an earlier phase and pass.
             bar.sync(TURN + own, BOTH)
             for slot in mainloop(sums, 0, 0, tiles_k, slots, completed, majors, issued=pass_turn):
                 with If(leads):
@@ -117,9 +120,8 @@ def gemm_pingpong(
             slots.skip(tiles_k)
             completed.skip(tiles_k)
             for i, acc in enumerate(sums):
-                top = row + i * STRIP
-                own_blocks = warp.id - WARPS, (), top, col, stores, finish, True, rest, config.stores
-                store_strip(acc, d, blocks, *own_blocks, at_once=AT_ONCE)
+                top, each = row + i * STRIP, config.stores
+                store_strip(acc, d, blocks, warp.id - WARPS, (), top, col, stores, finish, True, rest, each, AT_ONCE)
 
         for row, col in wide_tiles(config, *tiles, own):
             multiply_tile(sums, row, col, rest_d)
