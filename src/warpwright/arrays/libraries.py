@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from operator import methodcaller
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -48,21 +47,22 @@ TYPES = (("numpy", "ndarray"), ("torch", "Tensor"), ("cupy", "ndarray"), ("jax",
 class Library:
     """The functions of one array library that an operator needs.
 
-    ``view`` returns an array's memory without a copy, ``pointer`` its address. ``guard`` returns a predicate that
-    is true for values that differ from the array at most in their address; None if the library has no such test.
-    ``stream`` returns a function that returns the handle of the current stream on the array's device. ``maker`` returns
-    a function that allocates an array of a shape and dtype on the device of another array; ``zeros`` returns an array
-    of zeros there. ``allocator`` returns two functions for a number of bytes: one allocates them for a stream and
-    returns the address, the other frees the address. ``rounding`` and ``copying`` are the code for error messages that
-    rounds to bfloat16 and that makes a dense copy. ``captures`` returns a test whether a graph captures the current
-    stream on the array's device: the library's own, or the given one of any stream. ``result`` returns a result as an
-    array of the library: where its own arrays cannot be written, new arrays are of NumPy.
+    ``view`` returns an array's memory without a copy, ``pointers`` the function that returns an array's address.
+    ``guard`` returns a predicate that is true for values that differ from the array at most in their address; None if
+    the library has no such test. ``stream`` returns a function that returns the handle of the current stream on the
+    array's device. ``maker`` returns a function that allocates an array of a shape and dtype on the device of another
+    array; ``zeros`` returns an array of zeros there. ``allocator`` returns two functions for a number of bytes: one
+    allocates them for a stream and returns the address, the other frees the address. ``rounding`` and ``copying`` are
+    the code for error messages that rounds to bfloat16 and that makes a dense copy. ``captures`` returns a test whether
+    a graph captures the current stream on the array's device: the library's own, or the given one of any stream.
+    ``result`` returns a result as an array of the library: where its own arrays cannot be written, new arrays are of
+    NumPy.
     """
 
     name: str
     view: Callable[[Any], View]
     guard: Callable[[Any], Callable[[Any], bool] | None]
-    pointer: Callable[[Any], int]
+    pointers: Callable[[], Callable[[Any], int]]
     stream: Callable[[Any], Callable[[], int]]
     maker: Callable[[Shape, np.dtype[Any], Any], Callable[[], Any]]
     zeros: Callable[[Shape, np.dtype[Any], Any], Any]
@@ -71,6 +71,11 @@ class Library:
     copying: str
     captures: Callable[[Any, Test], Test] = lambda like, test: test
     result: Callable[[Any], Any] = lambda result: result
+
+    @property
+    def pointer(self) -> Callable[[Any], int]:
+        """The function that returns an array's address."""
+        return self.pointers()
 
     def empty(self, shape: Shape, dtype: np.dtype[Any], like: Any) -> Any:
         """Returns an uninitialised array where ``like`` lies."""
@@ -357,7 +362,7 @@ OTHER = Library(
     "other",
     _on_gpu,
     _no_guard,
-    lambda _: 0,
+    lambda: lambda _: 0,
     _default_stream,
     _refuse_new_array,
     _refuse_new_array,
@@ -369,7 +374,7 @@ NUMPY = Library(
     "numpy",
     lambda array: array,
     _no_guard,
-    lambda array: int(array.ctypes.data),
+    lambda: lambda array: int(array.ctypes.data),
     _default_stream,
     lambda shape, dtype, _: functools.partial(np.empty, shape, dtype),
     lambda shape, dtype, _: np.zeros(shape, dtype),
@@ -384,7 +389,7 @@ LIBRARIES = {
         "torch",
         _torch_view,
         _torch_guard,
-        methodcaller("data_ptr"),
+        lambda: sys.modules["torch"].Tensor.data_ptr,  # a call of the method itself takes the least host time
         _torch_stream,
         _torch_maker,
         _torch_zeros,
@@ -397,7 +402,7 @@ LIBRARIES = {
         "cupy",
         _on_gpu,
         _cupy_guard,
-        lambda array: int(array.data.ptr),
+        lambda: lambda array: int(array.data.ptr),
         _cupy_stream,
         _cupy_maker,
         _cupy_zeros,
