@@ -178,8 +178,22 @@ WITHOUT_KERNELS = Device(replace(DEVICES["rtx5090"], arch="sm_120"))
             TALL,
             TALL.T,
             {"device": "rtx5090", "level": 8},
-            "matmul: given a configuration of 160 × 128 tiles for an A that is dense along M; expected tiles of "
-            "multiples of 64: leave level= out, or pass a copy that is dense along K",
+            "matmul: given level= with tiles of 160 × 128 for a matrix A that is dense along M; expected a multiple of "
+            "64 along M: leave level= out, or pass a copy that is dense along K",
+        ),
+        (
+            ANY,
+            ANY,
+            {"device": "h200", "level": sm90.CONFIGS["128x200 pingpong"]},
+            "matmul: given level= with tiles of 128 × 200 for a matrix B that is dense along N; expected a multiple of "
+            "64 along N: leave level= out, or pass a copy that is dense along K",
+        ),
+        (
+            ANY,
+            ANY,
+            {"device": "h200", "level": sm90.CONFIGS["128x192"]},
+            "matmul: given level= with tiles of 128 × 192 for a matrix B that is dense along N; expected a multiple of "
+            "128 along N: leave level= out, or pass a copy that is dense along K",
         ),
         (ANY, ANY, {"device": "b1"}, f"given device 'b1'; expected one of {', '.join(DEVICES)}, cuda"),
         (

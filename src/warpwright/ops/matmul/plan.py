@@ -46,6 +46,7 @@ __all__ = [
 
 MATRIX = 2
 ROW_BYTES = 128  # of K in an atom of a stage
+PANEL = 64  # 16-bit elements of a row of 128 bytes; operands with dense columns have no other types
 SCRATCH = "parts"  # the partial sums of slices of K
 EPILOGUE = "bias", "scale_a", "scale_b", "alpha"
 
@@ -296,9 +297,28 @@ def plan_sm90(
             "an early ring, two or three consumers, and tiles of a multiple of 128 columns, in FP8 `promoted` columns: "
             "take last=0"
         )
+    n = extents(b, majors[1])[0]
+    _check_panels(config, Problem(m, n, k, a[2].itemsize, batches, majors))
     config = sm90.fit_slices(config, k, a[2].itemsize)
-    config = sm90.fit_last(config, m, extents(b, majors[1])[0], sms=sms, batches=batches, major=majors[1])
+    config = sm90.fit_last(config, m, n, sms=sms, batches=batches, major=majors[1])
     return _plan(config, sm90.kernel_of(config), "sm_90a", a, b, d, majors, sms, epilogue, columns)
+
+
+def _check_panels(config: sm90.Config | sm120.Config, problem: Problem) -> None:
+    """Raises UsageError where a CTA would load a part of a panel of an operand whose columns are dense."""
+    if has_whole_panels(config, problem):
+        return
+    operands = zip("AB", "MN", config.tile, reversed(config.share), problem.majors, strict=True)
+    name, letter, step = next(
+        (name, letter, PANEL * share)
+        for name, letter, rows, share, major in operands
+        if major == "mn" and rows % (PANEL * share)
+    )
+    rows, columns = config.tile
+    raise UsageError(
+        f"matmul: given level= with tiles of {rows} × {columns} for a matrix {name} that is dense along {letter}; "
+        f"expected a multiple of {step} along {letter}: leave level= out, or pass a copy that is dense along K"
+    )
 
 
 def plan_sm120(
@@ -314,12 +334,7 @@ def plan_sm120(
 ) -> Plan:
     """Returns the plan of ``config`` for ``arch``: one launch, or two if K is cut into slices."""
     (m, k), (n, _), size = extents(a, majors[0]), extents(b, majors[1]), a[2].itemsize
-    if not has_whole_panels(config, Problem(m, n, k, size, 1, majors)):
-        name, letter = ("A", "M") if majors[0] == "mn" else ("B", "N")
-        raise UsageError(
-            f"matmul: given a configuration of {config.tile[0]} × {config.tile[1]} tiles for an {name} that is dense "
-            f"along {letter}; expected tiles of multiples of 64: leave level= out, or pass a copy that is dense along K"
-        )
+    _check_panels(config, Problem(m, n, k, size, 1, majors))
     config = sm90.fit_slices(config, k, size)
     return _plan(config, sm120.kernel_of(config, arch), arch, a, b, d, majors, sms * config.ctas, epilogue, columns)
 
