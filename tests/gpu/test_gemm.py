@@ -64,10 +64,20 @@ def test_every_layout_and_output_gives_the_same_bits(majors: tuple[str, str], ou
 
 @pytest.mark.parametrize("majors", MAJORS)
 @pytest.mark.parametrize("out", [BF16, FLOAT16, np.float32])
-@pytest.mark.parametrize("shape", [(1288, 1032, 328), (1800, 1032, 72)])
-def test_tiles_of_two_widths_give_the_same_bits(shape: tuple[int, int, int], out: Any, majors: tuple[str, str]) -> None:
-    assert fit_last(SHIPPED["128x256 two widths"], *shape[:2], sms=6, major=majors[1]).last
-    gpu, virtual = products(SHIPPED["128x256 two widths"], BF16, out, majors, shape)
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("128x256 two widths", (1288, 1032, 328)),
+        ("128x256 two widths", (1800, 1032, 72)),
+        ("128x256 pair two widths", (776, 264, 1032)),
+        ("128x256 pair two widths", (1800, 264, 72)),
+    ],
+)
+def test_tiles_of_two_widths_give_the_same_bits(
+    name: str, shape: tuple[int, int, int], out: Any, majors: tuple[str, str]
+) -> None:
+    assert fit_last(SHIPPED[name], *shape[:2], sms=6, major=majors[1]).last
+    gpu, virtual = products(SHIPPED[name], BF16, out, majors, shape)
     assert np.array_equal(gpu, virtual)
 
 

@@ -61,6 +61,8 @@ BLOCKS = "a warp's first two blocks are free: no store has read them, or a wait 
 EXITS = "after a tile come wait_group and wait_group.read, of the next block or before the exit: one is enough"
 TOGETHER = "the whole warp executes loads, stores and waits of tensor memory: the lane that arrives knows of them"
 ALONE = "one CTA, and its own threads arrive before they exit"
+OWN_BARRIER = "one CTA: the barrier is its own"
+LAST_SLOT = "no load follows the last slot"
 QUERIES = "the arrival for the keys also covers the earlier copies of the queries"
 LATER = "the next slot becomes empty later than this one, and the last slot is not used again"
 FIRST = "the first round of a fresh ring"
@@ -323,13 +325,14 @@ REDUNDANT = {
     r"hopper [345] multiply cp\.async\.bulk\.wait_group(\.read #4| #0): a group more": EXITS,
     r"hopper [3456] load mbarrier\.try_wait\S* #1": ALONE,
     r"(blackwell 2 kernel|blackwell [345] loads|hopper 2 kernel) mbarrier\.try_wait\S* #0: the next barrier": LATER,
-    r"(hopper ([13-6]|slices|16 rows)|all-gather) \w+ mapa\S* #\d: no peer": "one CTA: the barrier is its own",
+    r"(hopper ([13-6]|slices|16 rows|two widths|pingpong)|all-gather) \w+ mapa\S* #\d: no peer": OWN_BARRIER,
     r"(all-gather|reduce-scatter) \w+ fence\.acq_rel\.sys": TRAP,
     r"(hopper (slices|16 rows)|all-gather|reduce-scatter) load mbarrier\.try_wait\S* #1$": ALONE,
     r"hopper (two widths|pingpong) load mbarrier\.try_wait\S* #2$": ALONE,
-    r"hopper two widths multiply cp\.async\.bulk\.wait_group\.read #[01]($|: a group more)": BLOCKS,
-    r"hopper two widths multiply bar\.warp\.sync #[02]$": BLOCKS,
-    r"hopper split multiply mbarrier\.arrive\S* #1$": "no load follows the last slot",
+    r"hopper (pair )?two widths multiply cp\.async\.bulk\.wait_group\.read #[01]($|: a group more)": BLOCKS,
+    r"hopper (pair )?two widths multiply bar\.warp\.sync #[02]$": BLOCKS,
+    r"hopper split multiply mbarrier\.arrive\S* #1$": LAST_SLOT,
+    r"hopper pair two widths multiply mapa\S* #3: no peer": LAST_SLOT,
     r"hopper (fp8 )?split sum_up (cp\.async\.bulk\.wait_group\.read|bar\.warp\.sync) #0": ONLY,
     r"hopper (fp8 )?split sum_up cp\.async\.bulk\.wait_group\.read #0: a group more": ONLY,
     r"hopper fp8 split multiply wgmma\.fence\S* #1": "the fence before orders all registers, and none was used since",
@@ -360,7 +363,7 @@ REDUNDANT = {
     rf"({MMA} (fence\.proxy|bar\.warp)\S* #[23]|mma\.sync fewer-syncs compute fence\.proxy\S* #[23])": SYNCED,
     r"mma\.sync fewer-syncs compute bar\.warp\.sync #[12]": SYNCED,
     rf"({MMA}|mma\.sync fewer-syncs compute) cp\.async\.bulk\.commit_group #0": "the next one commits its copy too",
-    r"(hopper (\d|fp8|delayed|two widths|pingpong)|all-gather|reduce-scatter) multiply setmaxnreg\.inc": REGISTERS,
+    r"(hopper (\d|fp8|delayed|.*widths|.*pingpong)|all-gather|reduce-scatter) multiply setmaxnreg\.inc": REGISTERS,
     r"(attention|backward) sm90.* multiply setmaxnreg\.inc": REGISTERS,
     r"backward sm90 wide (value|key)_gradients setmaxnreg\.inc": REGISTERS,
     r"(attention sm100.* softmax|backward sm100 (compute|add)|chunks paged multiply) setmaxnreg\.inc": REGISTERS,

@@ -221,6 +221,15 @@ KERNELS: dict[str, Callable[..., Watched]] = {
         (512, 160, 256),
         1,
     ),
+    "hopper pair two widths": functools.partial(  # the third pair of CTAs has no narrow tile
+        hopper, replace(sm90.CONFIGS["128x256 pair two widths"], group=2, last=232), (1024, 464, 384), 6
+    ),
+    "hopper pair pingpong": functools.partial(  # nine wide tiles and three narrow ones
+        hopper,
+        replace(sm90.CONFIGS["128x176 pair pingpong"], tile=(128, 80), stages=8, group=2, last=64),
+        (1024, 192, 256),
+        2,
+    ),
     "hopper 16 rows": functools.partial(hopper, sm90.CONFIGS["64x64 stream rotated, 16 rows"], (16, 128, 3328), 1),
     "hopper split": functools.partial(hopper, sm90.CONFIGS["64x64 split 4"], (60, 120, 5376), 8),
     "hopper fp8 split": functools.partial(hopper, sm90.CONFIGS["fp8 64x64 split 2"], (60, 120, 5376), 4),

@@ -288,14 +288,14 @@ def plan_sm90(
         )
     if config.pingpong and not sm90.takes_two_widths(config):
         raise UsageError(
-            "matmul: given level= with pingpong=True; expected two consumers in single persistent CTAs, an early ring, "
-            "16-bit operands and tiles stored at once: take CONFIGS['128x200 pingpong']"
+            "matmul: given level= with pingpong=True; expected two consumers in persistent CTAs, single or in pairs "
+            "that share B, an early ring, 16-bit operands and tiles stored at once: take CONFIGS['128x200 pingpong']"
         )
     if config.last and not sm90.takes_two_widths(config):
         raise UsageError(
-            f"matmul: given level= with last={config.last}, tiles of two widths; expected single persistent CTAs with "
-            "an early ring, two or three consumers, and tiles of a multiple of 128 columns, in FP8 `promoted` columns: "
-            "take last=0"
+            f"matmul: given level= with last={config.last}, tiles of two widths; expected persistent CTAs, single or "
+            "in pairs that share B, with an early ring, two or three consumers, and tiles of a multiple of 128 "
+            "columns, in FP8 `promoted` columns: take last=0"
         )
     n = extents(b, majors[1])[0]
     _check_panels(config, Problem(m, n, k, a[2].itemsize, batches, majors))

@@ -401,12 +401,12 @@ def test_few_rows_and_near_problems_get_the_configuration_of_the_nearest_fact(
         ((3072, 3072, 3072), "128x192"),  # three rounds of three quarters, not three of 128 x 256
         ((1024, 6144, 4096), "128x192"),
         ((10496, 384, 9600), "128x128"),
-        ((7548, 7080, 2248), "128x256"),  # rows of 4,496 bytes: multicast saves L2's bandwidth
+        ((7548, 7080, 2248), "128x256 pair two widths"),  # rows of 4,496 bytes: multicast saves L2's bandwidth
         ((1288, 384, 4672), "64x64"),
-        ((20000, 30000, 9000), "128x256"),
+        ((20000, 30000, 9000), "128x256 pair two widths"),
         ((1424, 328, 15472), "128x128 stream, 3 slices"),
-        ((9088, 768, 1600), "128x256 two widths"),
-        ((4096, 4096, 4072), "128x256"),  # rows of 8,144 bytes; there is a fact of 4096
+        ((9088, 768, 1600), "128x256 pair two widths"),
+        ((4096, 4096, 4072), "128x256 pair two widths"),  # rows of 8,144 bytes; there is a fact of 4096
     ],
 )
 def test_other_problems_get_the_fastest_by_the_estimate(shape: tuple[int, int, int], config: str) -> None:

@@ -26,7 +26,7 @@ from warpwright.report.verdict import judge
 from warpwright.run.launch import launch
 
 PINGPONG = {name: config for name, config in CONFIGS.items() if config.pingpong}
-WIDE, NARROW = CONFIGS["128x200 pingpong"], CONFIGS["128x168 pingpong"]
+WIDE, NARROW, PAIR = (CONFIGS[f"128x{which} pingpong"] for which in ("200", "168", "176 pair"))
 BF16, FLOAT32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
 
 
@@ -56,8 +56,8 @@ def gemm(
     ("shape", "name"),
     [
         ((16384, 8192, 1024), "128x200 pingpong"),
-        ((4096, 24576, 1536), "128x200 pingpong"),
-        ((6144, 6144, 6144), "128x192 pingpong"),
+        ((4096, 24576, 1536), "128x176 pair pingpong"),
+        ((12288, 12288, 12288), "128x192 pingpong"),
         ((4096, 4096, 4096), "128x256 two widths"),  # of pingpong's widths none fits four whole rounds
         ((9000, 9000, 1024), "128x192 pingpong"),  # by the estimate
     ],
@@ -99,7 +99,7 @@ def test_an_epilogue_has_registers() -> None:
 @sampled("name", PINGPONG, every=2)
 @pytest.mark.parametrize("how", [{}, {"out": f32}, {"out": f16}])
 def test_no_spills_and_no_serialised_wgmma(name: str, how: dict[str, Any]) -> None:
-    assert_clean(report(replace(PINGPONG[name], last=104), **how))
+    assert_clean(report(replace(PINGPONG[name], last=112), **how))
 
 
 @sampled("activation", ["", "relu", "gelu", "silu"], every=2)
@@ -137,7 +137,9 @@ CASES = [
     ("128x176 pingpong", (1160, 520, 72), 4),  # a ring with room for the k-blocks of two tiles
     ("128x168 pingpong", (700, 1000, 328), 5),  # more k-blocks than stages
     ("128x192 pingpong", (300, 1544, 64), 3),
-    ("128x208 pingpong", (257, 2088, 456), 5),
+    ("128x176 pair pingpong", (1160, 1304, 200), 6),  # the last pair of CTAs has rows of D for one of them alone
+    ("128x176 pair pingpong", (700, 1000, 328), 9),  # an SM without a pair; more k-blocks than stages
+    ("128x176 pair pingpong", (257, 1048, 456), 4),  # three rows of tiles, and none of narrow ones
     ("128x200 pingpong", (120, 184, 136), 2),  # one tile: a warpgroup has none
 ]
 
@@ -148,11 +150,20 @@ def test_every_tile_is_computed_once(name: str, shape: tuple[int, int, int], sms
 
 
 @pytest.mark.parametrize("last", [0, 64])
-def test_ctas_with_an_odd_and_an_even_number_of_tiles(last: int) -> None:
+@pytest.mark.parametrize(("config", "counts"), [(WIDE, (2, 3, 5, 7)), (PAIR, (4, 6, 10))])
+def test_ctas_with_an_odd_and_an_even_number_of_tiles(config: Config, counts: tuple[int, ...], last: int) -> None:
     """The warpgroup that has a CTA's first narrow tile depends on the number of its wide tiles."""
-    config = replace(WIDE, last=last)
-    for sms in (2, 3, 5, 7):
-        assert judge(*gemm(config, (900, 1000, 136), sms)).verified
+    for sms in counts:
+        assert judge(*gemm(replace(config, last=last), (900, 1000, 136), sms)).verified
+
+
+def test_a_pair_shares_b() -> None:
+    """Each CTA loads a half of B for both, wide and narrow; before they have synchronised, both halves for itself."""
+    traced = kernel_of(replace(PAIR, last=112)).trace()
+    boxes = {name: use.box for name, use in traced.maps.items()}
+    assert (boxes["a"], boxes["b"], boxes["narrow_b"]) == ((128, 64), (88, 64), (56, 64))
+    loads = [line for line in lines_of(replace(PAIR, last=112)) if line.startswith("cp.async.bulk.tensor.2d.shared")]
+    assert ["multicast" in line for line in loads] == [False] * 3 + [False, True] * 2
 
 
 @pytest.mark.parametrize("majors", [("mn", "k"), ("k", "mn"), ("mn", "mn")])
@@ -181,14 +192,16 @@ def test_no_batches() -> None:
     )
 
 
-@pytest.mark.parametrize("changes", [{"share": (2, 1)}, {"consumers": 3}, {"early": False}, {"delayed": True}])
+@pytest.mark.parametrize(
+    "changes", [{"share": (2, 1)}, {"share": (1, 2)}, {"consumers": 3}, {"early": False}, {"delayed": True}]
+)
 def test_configurations_that_take_no_turns(changes: dict[str, Any]) -> None:
     a = np.zeros((256, 64), BF16)
     with pytest.raises(UsageError) as caught:
         ww.matmul(a, a.T, device="h200", level=replace(WIDE, **changes))
     assert str(caught.value) == (
-        "matmul: given level= with pingpong=True; expected two consumers in single persistent CTAs, an early ring, "
-        "16-bit operands and tiles stored at once: take CONFIGS['128x200 pingpong']"
+        "matmul: given level= with pingpong=True; expected two consumers in persistent CTAs, single or in pairs "
+        "that share B, an early ring, 16-bit operands and tiles stored at once: take CONFIGS['128x200 pingpong']"
     )
 
 

@@ -24,6 +24,7 @@ from warpwright.kernels.gemm.sm90 import (
     fit_last,
     kernel_of,
     plan_gemm,
+    store,
     takes_two_widths,
     worthwhile,
 )
@@ -36,6 +37,7 @@ from warpwright.run.launch import launch
 from warpwright.types import of_dtype
 
 WIDE, FP8 = CONFIGS["128x256 two widths"], CONFIGS["fp8 192x128 two widths"]
+PAIR = CONFIGS["128x256 pair two widths"]
 BF16, FLOAT16, FLOAT32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32)
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 
@@ -86,16 +88,37 @@ def test_no_narrow_tiles_where_they_are_no_gain(shape: tuple[int, int, int], mor
 def test_narrow_tiles_of_a_b_that_is_dense_along_n_are_whole_panels() -> None:
     assert fit_last(WIDE, 8192, 8192, sms=132, major="mn").last == 192
     assert fit_last(WIDE, 8192, 8192, sms=132).last == 160
+    assert fit_last(PAIR, 16384, 8192, sms=132, major="mn").last == 128  # of which each CTA loads a half
+    assert not fit_last(PAIR, 8192, 8192, sms=132, major="mn").last
 
 
-@pytest.mark.parametrize("config", [CONFIGS["128x256"], CONFIGS["128x192"], CONFIGS["64x128"], CONFIGS["fp8 128x256"]])
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((4096, 4096), (240, 24, 18)),  # 227.6 columns would do; a half of 232 is no multiple of 8
+        ((6144, 6144), (192, 44, 32)),
+        ((8192, 4096), (208, 56, 20)),
+    ],
+)
+def test_the_narrow_tiles_of_pairs(shape: tuple[int, int], expected: tuple[int, int, int]) -> None:
+    """They are those of single CTAs where wide rows are even, and whole where each half has rows of eight."""
+    config = fit_last(PAIR, *shape, sms=132)
+    plan = plan_gemm(config, *shape, 64, sms=132)
+    assert (config.last, *plan.widths) == expected and plan.grid == (132, 1, 1)
+    assert plan_gemm(config, *shape, 64, sms=133).grid == (132, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "config", [CONFIGS["128x256 alone"], CONFIGS["128x192"], CONFIGS["64x128"], CONFIGS["fp8 128x256"]]
+)
 def test_other_configurations_have_no_tiles_of_two_widths(config: Config) -> None:
     a = np.zeros((256, 64), BF16)
     with pytest.raises(UsageError) as caught:
         ww.matmul(a, a.T, device="h200", level=replace(config, last=72))
     assert str(caught.value) == (
-        "matmul: given level= with last=72, tiles of two widths; expected single persistent CTAs with an early ring, "
-        "two or three consumers, and tiles of a multiple of 128 columns, in FP8 `promoted` columns: take last=0"
+        "matmul: given level= with last=72, tiles of two widths; expected persistent CTAs, single or in pairs that "
+        "share B, with an early ring, two or three consumers, and tiles of a multiple of 128 columns, in FP8 "
+        "`promoted` columns: take last=0"
     )
     assert all(takes_two_widths(each) for each in CONFIGS.values() if each.last)
 
@@ -109,8 +132,8 @@ def test_a_fitted_configuration_stays_as_it_is() -> None:
 def test_the_estimate_counts_a_shorter_last_round() -> None:
     problem = Problem(9088, 768, 1600, 2, 1, ("k", "k"))
     wide, narrow = (estimate_us(each, problem, sms=132) for each in (replace(WIDE, last=0), WIDE))
-    assert choose(9088, 768, 1600) is WIDE and 0.8 * wide < narrow < 0.95 * wide
-    assert choose(9088, 768, 1600, batches=2) is not WIDE
+    assert choose(9088, 768, 1600) is PAIR and 0.8 * wide < narrow < 0.95 * wide
+    assert not choose(9088, 768, 1600, batches=2).last
     assert not fit_last(FP8, 3675, 4224, sms=132).last and choose(3675, 4224, 1792, 1) is CONFIGS["fp8 128x256"]
 
 
@@ -118,6 +141,7 @@ def test_the_estimate_counts_a_shorter_last_round() -> None:
 @pytest.mark.parametrize("how", [{}, {"out": f32}, {"out": f16}, {"epilogue": ALL}, {"majors": ("mn", "k")}])
 def test_no_spills_and_no_serialised_wgmma(last: int, how: dict[str, Any]) -> None:
     assert_clean(report(replace(WIDE, last=last), **how))
+    assert_clean(report(replace(PAIR, last=-(-last // 16) * 16), **how))
 
 
 @pytest.mark.parametrize("how", [{}, {"out": f32}, {"epilogue": ALL}])
@@ -153,7 +177,7 @@ def gemm(
     (m, k), n = a.shape, b.shape[0]
     assert config.last
     plan = plan_gemm(config, m, n, k, sms=sms, in_bytes=a.itemsize, out_bytes=out.itemsize)
-    assert plan.grid == (sms, 1, 1)
+    assert plan.grid == (sms // config.cluster * config.cluster, 1, 1)
     d = np.full((m + 1, plan.pitch), np.nan, out)
     types = {"dtype": of_dtype(a.dtype), "b_dtype": of_dtype(b.dtype), "out": of_dtype(out)}
     args = [a, b, d[:-1], *plan.arguments(**more), b, d[:-1], *plan.widths]
@@ -173,14 +197,42 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "sms", "last"), CASES)
+PAIRS = [
+    ((520, 700, 200), 6, 240),  # five rows of tiles: the last pair has rows of D for one CTA alone
+    ((1160, 520, 72), 7, 176),  # an SM without a pair
+    ((900, 1032, 904), 4, 208),  # k-blocks for the stores of all blocks of a tile
+    ((300, 1024, 64), 6, 208),
+]
+
+
+@pytest.mark.parametrize(
+    ("config", "shape", "sms", "last"), [*((WIDE, *case) for case in CASES), *((PAIR, *case) for case in PAIRS)]
+)
 @pytest.mark.parametrize("delayed", [True, False])
-def test_every_tile_is_computed_once(shape: tuple[int, int, int], sms: int, last: int, delayed: bool) -> None:
+def test_every_tile_is_computed_once(
+    config: Config, shape: tuple[int, int, int], sms: int, last: int, delayed: bool
+) -> None:
     m, n, k = shape
-    config = fit_last(replace(WIDE, delayed=delayed), m, n, sms=sms)
+    config = fit_last(replace(config, delayed=delayed), m, n, sms=sms)
     assert config.last == last
     a, b = normal(1, m, k), normal(2, n, k)
     assert judge(gemm(config, a, b, sms), a, b.T).verified
+
+
+def test_the_stores_of_a_tile_do_not_hold_up_the_wgmmas_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks of a tile at once take longer than the wgmmas in flight."""
+    m, n, k, sms = 1024, 2048, 512, 6
+    operands = np.zeros((m, k), BF16), np.zeros((n, k), BF16), np.zeros((m, n), BF16)
+
+    def predicted_us(summary: str) -> float:
+        config = fit_last(replace(WIDE, summary=summary), m, n, sms=sms)
+        plan = plan_gemm(config, m, n, k, sms=sms)
+        args = [*operands, *plan.scalars, operands[1], operands[2], *plan.widths]
+        return ww.profile(kernel_of(config).trace(), plan.grid, args=args, device="h200").time_us
+
+    spread = predicted_us("spread")
+    monkeypatch.setattr(store, "PACE", 0)
+    assert spread < 0.99 * predicted_us("at once")
 
 
 @sampled(("out", "activation"), [*product([BF16, FLOAT16, FLOAT32], ["", "relu", "gelu"])], every=4)
@@ -211,14 +263,19 @@ def test_fp8_with_scales(shape: tuple[int, int, int], sms: int) -> None:
 
 
 @pytest.mark.parametrize("majors", [("mn", "k"), ("k", "mn"), ("mn", "mn")])
-def test_operands_that_are_dense_along_m_and_n(majors: tuple[str, str]) -> None:
-    m, n, k, sms = 520, 704, 200, 6
+@pytest.mark.parametrize(
+    ("config", "shape", "columns"), [(WIDE, (520, 704, 200), (120, 128)), (PAIR, (776, 264, 200), (96, 128))]
+)
+def test_operands_that_are_dense_along_m_and_n(
+    config: Config, shape: tuple[int, int, int], columns: tuple[int, int], majors: tuple[str, str]
+) -> None:
+    (m, n, k), sms = shape, 6
     a, b = normal(7, m, k), normal(8, n, k)
     stored = [x if major == "k" else np.ascontiguousarray(x.T) for x, major in zip((a, b), majors, strict=True)]
     d = np.full((m, n), np.nan, BF16)
     layouts = [(x.shape, x.strides, x.dtype) for x in (*stored, d)]
-    plan = plan_sm90(WIDE, *layouts, majors, sms)
-    assert plan.config.last == (120 if majors[1] == "k" else 128)
+    plan = plan_sm90(config, *layouts, majors, sms)
+    assert plan.config.last == columns[majors[1] == "mn"]
     values = {"a": stored[0], "b": stored[1], "d": d, "bias": 0, "scale_a": 0, "scale_b": 0, "alpha": 1.0}
     (found,) = plan.on(values)
     launch(found.kernel, found.grid, args=found.args, device="h200")

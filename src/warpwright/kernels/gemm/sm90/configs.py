@@ -137,7 +137,7 @@ NARROW = Config((64, 128), stages=8, consumers=1, share=(1, 1))
 SMALL = Config((64, 64), depth=2, stages=6, consumers=1, share=(1, 1))
 SPLIT = replace(SMALL, once="b", persistent=False)
 PINGPONG = Config((128, 200), stages=5, share=(1, 1), early=True, pingpong=True, last=64)
-FP8_SQUARE = Config((128, 128), depth=2, stages=3, share=(1, 1), promoted=128, partials=2)
+FP8_SQUARE = Config((128, 128), depth=2, stages=3, share=(1, 1), promoted=128, partials=2, early=True)
 FP8_NARROW = replace(NARROW, depth=2, stages=4, promoted=128, partials=2)
 FP8_SMALL = replace(SMALL, promoted=64, partials=2)
 
@@ -145,13 +145,14 @@ CONFIGS = {
     "128x256": Config(early=True, delayed=True),
     "128x256 alone": Config(share=(1, 1)),
     "128x256 alone stream": Config(share=(1, 1), once="b", early=True),
+    "128x256 pair two widths": Config(early=True, delayed=True, last=64),
     "128x256 two widths": Config(share=(1, 1), early=True, delayed=True, last=64),
     "128x192": Config((128, 192)),
     "128x192 alone": Config((128, 192), share=(1, 1)),
     "192x128": Config((192, 128), consumers=3, share=(1, 2)),
     "192x128 alone": Config((192, 128), consumers=3, share=(1, 1)),
     "128x128": Config((128, 128), stages=6, early=True),
-    "128x128 alone": Config((128, 128), stages=6, share=(1, 1)),
+    "128x128 alone": Config((128, 128), stages=6, share=(1, 1), early=True),
     "128x128 stream": Config((128, 128), stages=6, once="b"),
     "128x64": Config((128, 64), stages=8, share=(1, 1)),
     "64x256": Config((64, 256), stages=5, consumers=1, share=(1, 1)),
@@ -190,7 +191,8 @@ SLICED = {
     "128x192": (2, 3),
     "128x256": (2, 3),
 }
-CONFIGS |= {f"128x{columns} pingpong": replace(PINGPONG, tile=(128, columns)) for columns in (168, 176, 192, 200, 208)}
+CONFIGS |= {f"128x{columns} pingpong": replace(PINGPONG, tile=(128, columns)) for columns in (168, 176, 192, 200)}
+CONFIGS["128x176 pair pingpong"] = replace(PINGPONG, tile=(128, 176), share=(2, 1))
 CONFIGS |= {
     f"{name}, {count} slices": replace(CONFIGS[name], slices=count, early=False, delayed=False)
     for name, counts in SLICED.items()

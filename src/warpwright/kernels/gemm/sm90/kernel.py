@@ -174,13 +174,13 @@ def gemm(
         few = epilogue.activation in ("", "relu")  # GELU and SiLU need the registers
         delays = config.delayed and out in PACKED and few
         delayed = DelayedTile(sums, blocks, 2 + ("d" in batched)) if delays else None
-        store_last = partial(delayed.store, d, warp.id - WARPS, stores) if delayed else None
+        store_due = partial(delayed.store_due, d, warp.id - WARPS, stores) if delayed else None
         for at, row, col in output_tiles():
             ks = k_blocks(config.slices, at, tiles_k)
             for slot in (
                 mainloop_fp8(sums, config, first, *ks, slots)
                 if config.promoted
-                else mainloop(sums, first, *ks, slots, completed, majors, store_last)
+                else mainloop(sums, first, *ks, slots, completed, majors, store_due)
             ):
                 with If(shares):
                     slot.empty.at(peer).arrive(scope="cta")
@@ -193,8 +193,8 @@ def gemm(
                 with If(stores):
                     tma.wait_group(0)
                 warp.sync()
-        if store_last:
-            store_last()
+        if delayed:
+            delayed.store(d, warp.id - WARPS, stores)
         with If(stores):
             tma.wait_group(0, read=True)
 
@@ -392,23 +392,21 @@ def mainloop(
     slots: Cursor,
     completed: Cursor,
     majors: tuple[str, str],
-    meanwhile: Callable[[], None] | None = None,
+    meanwhile: Callable[[Expr, Any, Expr], None] | None = None,
     issued: Callable[[], None] | None = None,
 ) -> Iterator[Any]:
     """Accumulate k-blocks ``start`` to ``stop``: wait for each slot, yield it once its wgmmas are complete.
 
     That is when the next k-block is in flight, so that the tensor core is never idle: ``completed`` runs one slot after
-    ``slots``. ``sums`` are the strips from ``first`` on. ``meanwhile`` is called once two k-blocks are in flight, or
-    the only one; ``issued`` when the wgmmas of all k-blocks are issued.
+    ``slots``. ``sums`` are the strips from ``first`` on. ``meanwhile`` is called with k, ``start`` and ``stop`` when
+    the wgmmas of k-block k are issued; ``issued`` when those of all k-blocks are.
     """
-    busy = min(start + 1, stop - 1) if meanwhile else None
     for k in loop(start, stop):
         slot = next(slots)
         slot.full.wait()
         multiply_block(sums, slot, first, k > start, majors)
         if meanwhile:
-            with If(k == busy):
-                meanwhile()
+            meanwhile(k, start, stop)
         wgmma.wait_group(1)
         with If(k > start):
             yield next(completed)

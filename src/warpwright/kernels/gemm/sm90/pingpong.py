@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue
 from warpwright.kernels.gemm.sm90.configs import CONFIGS, STRIP, Config
-from warpwright.kernels.gemm.sm90.kernel import mainloop, operand_ring
+from warpwright.kernels.gemm.sm90.kernel import mainloop, operand_ring, signal_target
 from warpwright.kernels.gemm.sm90.store import store_strip
 from warpwright.kernels.gemm.sm90.two_widths import init_and_fill, load_tiles, narrow_tiles, wide_tiles
 from warpwright.kernels.tiles import ROW_BYTES, WARP_ROWS, WARPS
@@ -27,7 +27,6 @@ from warpwright.lang import (
     setmaxnreg,
     shfl,
     smem,
-    tid,
     tma,
     u32,
     u64,
@@ -81,7 +80,7 @@ def gemm_pingpong(
     multiply  4-     ring -> registers -> blocks of D -> D     ring.full, own turn   ring.empty, the other's turn
     """
     (tile_m, tile_n), tiles = config.tile, (wide_m, tiles_n, tiles_m, narrow_n)
-    ring = operand_ring(config, 1, majors, (dtype, b_dtype or dtype))
+    ring = operand_ring(config, config.share[0], majors, (dtype, b_dtype or dtype))
     blocks = smem.tile(out, (CONSUMERS * WARPS * config.stores * WARP_ROWS, ROW_BYTES // out.nbytes), swizzle=128)
     init_and_fill(ring, config, (a, b, d), majors, (wide_m, tiles_n, tiles_k, batches))
 
@@ -96,7 +95,8 @@ def gemm_pingpong(
     @role(warps=range(WARPS, WARPS + WARPS * CONSUMERS))
     def multiply() -> None:
         setmaxnreg.inc(REGISTERS[1])
-        own, leads, stores = shfl.idx(warp.id // WARPS - 1, 0), tid.x % (WARPS * 32) == 0, elect_one()
+        own = shfl.idx(warp.id // WARPS - 1, 0)
+        peer, shares, stores = *signal_target(config.share), elect_one()
         sums = [wgmma.accumulator(f32, (STRIP, tile_n)) for _ in range(tile_m // STRIP)]
         narrow_sums = [replace(acc, shape=(STRIP, config.last), regs=acc.regs[: config.last // 2]) for acc in sums]
         slots, completed = ring.consumer(), ring.consumer()
@@ -115,8 +115,8 @@ def gemm_pingpong(
             # for a slot more than a phase ahead would see the parity of an earlier phase and pass.
             bar.sync(TURN + own, BOTH)
             for slot in mainloop(sums, 0, 0, tiles_k, slots, completed, majors, issued=pass_turn):
-                with If(leads):
-                    slot.empty.arrive()
+                with If(shares):
+                    slot.empty.at(peer).arrive(scope="cta")
             slots.skip(tiles_k)
             completed.skip(tiles_k)
             for i, acc in enumerate(sums):

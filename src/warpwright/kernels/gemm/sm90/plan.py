@@ -209,6 +209,9 @@ def plan_gemm(
     grid = (-(-clusters // rounds) * config.cluster, 1, 1)
     found = Plan(grid, -(-n // vector) * vector, (tiles_m, tiles_n, tiles_k, batches))
     if isinstance(config, Config) and (config.last or config.pingpong):
-        grid, maps = (sms, 1, 1) if config.last else grid, ("b", "d", "d") if config.pingpong else ("b", "d")
+        grid, maps = (
+            (sms // config.cluster * config.cluster, 1, 1) if config.last else grid,
+            ("b", "d", "d") if config.pingpong else ("b", "d"),
+        )
         return replace(found, grid=grid, maps=maps, widths=widths(config, m, n, sms=sms))
     return found

@@ -25,34 +25,37 @@ def fit_last(config: Config, m: int, n: int, *, sms: int, batches: int = 1, majo
     """
     if not config.last:
         return config
-    (tile_m, tile_n), (wide_m, places) = config.tile, _last_round(config, m, n, sms)
-    in_a_row, step = places // (-(-m // tile_m) - wide_m), COLUMNS[major]
+    (tile_m, tile_n), share, (wide_m, places) = config.tile, config.share[0], _last_round(config, m, n, sms)
+    in_a_row, step = places // (-(-m // (tile_m * share)) - wide_m), COLUMNS[major] * share
     columns = -(-max(-(-n // in_a_row), config.last) // step) * step
-    fits = batches == 1 and columns < tile_n and wide_m * -(-n // tile_n) >= sms
+    fits = batches == 1 and columns < tile_n and wide_m * -(-n // tile_n) >= sms // share
     return replace(config, last=columns if fits else 0)
 
 
 def takes_two_widths(config: Config) -> bool:
     """Whether `gemm_pingpong` has a kernel of ``config``, or `gemm_two_widths`, whose tiles are whole pairs of a warp's
     blocks of D."""
-    alone = config.cluster == config.slices == 1 and config.persistent and config.specialised and config.consumers > 1
-    plain = config.early and not config.rotate and not config.rows
+    columns, part = config.tile[1], COLUMNS["k"] * config.share[0]
+    whole = config.split == config.slices == config.share[1] == 1 and columns % part == 0
+    roles = config.persistent and config.specialised and config.consumers > 1
+    plain = whole and roles and config.early and not config.rotate and not config.rows
     if config.pingpong:
-        return alone and plain and config.consumers == 2 and not (config.promoted or config.delayed)
-    return alone and plain and config.tile[1] % PAIR == 0 and config.promoted in (0, config.tile[1])
+        return plain and config.consumers == 2 and not (config.promoted or config.delayed)
+    return plain and columns % PAIR == 0 and config.promoted in (0, columns)
 
 
 def widths(config: Config, m: int, n: int, *, sms: int) -> tuple[int, int]:
     """Returns the rows of wide tiles, and the narrow tiles in a row, of a configuration that `fit_last` returned."""
     if not config.last:
         return -(-m // config.tile[0]), 0
-    return _last_round(config, m, n, sms)[0], -(-n // config.last)
+    return _last_round(config, m, n, sms)[0] * config.share[0], -(-n // config.last)
 
 
 def _last_round(config: Config, m: int, n: int, sms: int) -> tuple[int, int]:
-    """Returns the rows of wide tiles, which fill no more than all rounds but the last, and the tiles that the rest of
-    the rounds have room for."""
-    tiles_m, tiles_n = (-(-extent // tile) for extent, tile in zip((m, n), config.tile, strict=True))
-    rounds = -(-tiles_m * tiles_n // sms)
-    wide_m = (rounds - 1) * sms // tiles_n
-    return wide_m, rounds * sms - wide_m * tiles_n
+    """Returns the rows of clusters with wide tiles, which fill no more than all rounds but the last, and the clusters
+    that the rest of the rounds have room for."""
+    (tile_m, tile_n), share = config.tile, config.share[0]
+    across, down, clusters = -(-m // (tile_m * share)), -(-n // tile_n), sms // share
+    rounds = -(-across * down // clusters)
+    wide_m = (rounds - 1) * clusters // down
+    return wide_m, rounds * clusters - wide_m * down

@@ -6,8 +6,9 @@ reads the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from warpwright.kernels.gemm.epilogue import Finish
@@ -22,12 +23,14 @@ from warpwright.kernels.tiles import (
     store_packed_rows,
     store_rows_to_smem,
 )
-from warpwright.lang import Expr, If, fence, loop, smem, tma, u32, var, warp
+from warpwright.lang import Expr, If, fence, loop, min, smem, tma, u32, var, warp
 from warpwright.lang.fragment import Fragment
 from warpwright.lang.smem import Tile
 from warpwright.types import Scalar
 
 __all__ = ["DelayedTile", "store_strip", "unchanged"]
+
+PACE = 2  # k-blocks from one block of a delayed tile to the next
 
 
 def store_strip(
@@ -90,20 +93,40 @@ class DelayedTile:
         """Store the kept tile to D, if there is one. ``own`` numbers the storing warps."""
         with If(self.kept != 0):
             self.kept.set(0)
-            for i, words in enumerate(self.words):
-                self._store_strip(i, words, d, own, stores)
+            for store_block in self._blocks(d, own, stores):
+                store_block()
 
-    def _store_strip(self, i: int, words: list[Any], d: tma.Map[Scalar], own: Expr, stores: Expr) -> None:
+    def store_due(self, d: tma.Map[Scalar], own: Expr, stores: Expr, k: Expr, start: Any, stop: Expr) -> None:
+        """Store what is due of the kept tile once the wgmmas of k-block ``k`` of ``start`` to ``stop`` are issued.
+
+        A block is due every `PACE` k-blocks from the second one on, and all others after the last k-block. TMA reads
+        the blocks of eight warps in 512 cycles, and a k-block of 128 × 256 takes 1024: all blocks at once would take
+        longer than the wgmmas in flight.
+        """
+        with If(self.kept != 0):
+            for number, store_block in enumerate(self._blocks(d, own, stores)):
+                due = min(start + 1 + PACE * number, stop - 1)
+                with If(k == due):
+                    store_block()
+            with If(k == due):
+                self.kept.set(0)
+
+    def _blocks(self, d: tma.Map[Scalar], own: Expr, stores: Expr) -> Iterator[Callable[[], None]]:
+        """Yields the store of each block of the kept tile, in order."""
+        pairs = self.blocks.shape[1] // 4  # of a block in a thread
+        for i, words in enumerate(self.words):
+            count = len(words) // pairs
+            for number in range(count):
+                block = [[word] for word in words[number * pairs : (number + 1) * pairs]]
+                yield partial(self._store_block, block, i * STRIP, number, count, d, own, stores)
+
+    def _store_block(
+        self, words: list[list[Any]], top: int, number: int, count: int, d: tma.Map[Scalar], own: Expr, stores: Expr
+    ) -> None:
         *matrix, row, col = self.corner
-        columns = self.blocks.shape[1]
-        pairs = columns // 4  # of a block in a thread
-        count = len(words) // pairs
-        for number in range(count):
-            block, corner = block_of(self.blocks, own, number), (*matrix, row + i * STRIP, col)
-            with stored_block(block, d, corner, number * columns, own, unread(number, count), stores):
-                store_packed_rows(
-                    block, [[word] for word in words[number * pairs : (number + 1) * pairs]], warp.lane, True
-                )
+        block, corner = block_of(self.blocks, own, number), (*matrix, row + top, col)
+        with stored_block(block, d, corner, number * self.blocks.shape[1], own, unread(number, count), stores):
+            store_packed_rows(block, words, warp.lane, True)
 
 
 def block_of(blocks: Tile, own: Expr, number: int, each: int = STORES) -> Tile:

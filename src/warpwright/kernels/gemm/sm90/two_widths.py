@@ -2,7 +2,8 @@
 
 The upper rows of tiles have the tile of the configuration. The rows below have tiles of ``config.last`` columns: as
 many tiles as CTAs still need one. At 4096 × 4096, 512 tiles of 128 × 256 take four rounds on 132 SMs; 384 of them and
-144 of 128 × 232 take three rounds and one that is a tenth shorter.
+144 of 128 × 232 take three rounds and one that is a tenth shorter. In a pair the CTAs have neighbouring rows of tiles
+and the same columns, so that each loads a half of B for both.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import builtins
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue
 from warpwright.kernels.gemm.sm90.configs import CONFIGS, STORES, STRIP, Config
@@ -18,12 +20,15 @@ from warpwright.kernels.gemm.sm90.fp8 import mainloop_fp8
 from warpwright.kernels.gemm.sm90.kernel import (
     EVICT_FIRST,
     REGISTERS,
+    cta_position,
     fill_ring,
     init_and_sync,
     load_part,
     mainloop,
+    multicast_masks,
     operand_ring,
     rasterize,
+    signal_target,
 )
 from warpwright.kernels.gemm.sm90.store import DelayedTile, store_strip
 from warpwright.kernels.tiles import PACKED, ROW_BYTES, WARP_ROWS, WARPS, atom, part
@@ -43,7 +48,6 @@ from warpwright.lang import (
     setmaxnreg,
     shfl,
     smem,
-    tid,
     tma,
     u32,
     u64,
@@ -94,7 +98,7 @@ def gemm_two_widths(
     """
     (tile_m, tile_n), consumers, last = config.tile, config.consumers, config.last
     strips = tile_m // STRIP // consumers
-    ring = operand_ring(config, consumers, majors, (dtype, b_dtype or dtype))
+    ring = operand_ring(config, consumers * config.share[0], majors, (dtype, b_dtype or dtype))
     blocks = smem.tile(out, (consumers * WARPS * STORES * WARP_ROWS, ROW_BYTES // out.nbytes), swizzle=128)
     tiles = wide_m, tiles_n, tiles_m, narrow_n
     init_and_fill(ring, config, (a, b, d), majors, (wide_m, tiles_n, tiles_k, batches))
@@ -110,7 +114,7 @@ def gemm_two_widths(
     @role(warps=range(WARPS, WARPS + WARPS * consumers))
     def multiply() -> None:
         setmaxnreg.inc(REGISTERS[consumers][1])
-        leads, stores = tid.x % (WARPS * 32) == 0, elect_one()
+        peer, shares, stores = *signal_target(config.share), elect_one()
         first = shfl.idx(warp.id // WARPS - 1, 0) * strips
         sums = [wgmma.accumulator(f32, (STRIP, tile_n)) for _ in range(strips)]
         narrow_sums = [replace(acc, shape=(STRIP, last), regs=acc.regs[: last // 2]) for acc in sums]
@@ -118,7 +122,7 @@ def gemm_two_widths(
         finish = epilogue.prepare(alpha, scale_a, scale_b, bias, columns)
         delays = config.delayed and out in PACKED and epilogue.activation in ("", "relu")
         delayed = DelayedTile(sums, blocks, 2) if delays else None
-        store_last = partial(delayed.store, d, own, stores) if delayed else None
+        store_due = partial(delayed.store_due, d, own, stores) if delayed else None
 
         def multiply_tile(sums: list[Fragment]) -> None:
             """Multiply the k-blocks of a tile; the tile before is stored meanwhile."""
@@ -126,10 +130,10 @@ def gemm_two_widths(
             for slot in (
                 mainloop_fp8(sums, replace(config, promoted=promoted), first, 0, tiles_k, slots)
                 if promoted
-                else mainloop(sums, first, 0, tiles_k, slots, completed, majors, store_last)
+                else mainloop(sums, first, 0, tiles_k, slots, completed, majors, store_due)
             ):
-                with If(leads):
-                    slot.empty.arrive()
+                with If(shares):
+                    slot.empty.at(peer).arrive(scope="cta")
 
         for row, col in wide_tiles(config, *tiles):
             multiply_tile(sums)
@@ -142,8 +146,8 @@ def gemm_two_widths(
             for i, acc in enumerate(narrow_sums):
                 top = row + (first + i) * STRIP
                 store_strip(acc, d, blocks, own, (), top, col, stores, finish, True, narrow_d)
-        if store_last:
-            store_last()
+        if delayed:
+            delayed.store(d, own, stores)
         with If(stores):
             tma.wait_group(0, read=True)
 
@@ -155,9 +159,9 @@ def init_and_fill(
     majors: tuple[str, str],
     tiles: tuple[Expr, Expr, Expr, Expr],
 ) -> None:
-    """`init_and_sync` of a single CTA, which fills the ring for its first wide tile before the CTA synchronises."""
+    """`init_and_sync` of a CTA that fills the ring for its first wide tile before it synchronises with others."""
     early = partial(fill_ring, ring, config, maps[:2], majors, tiles, "", cache_hints(config))
-    init_and_sync(ring, (1, 1), maps, early)
+    init_and_sync(ring, config.share, maps, early)
 
 
 def cache_hints(config: Config) -> list[int | None]:
@@ -176,6 +180,7 @@ def load_tiles(
     """Load the k-blocks of this CTA's tiles, after those that `init_and_fill` has loaded. ``maps`` are those of A, of B
     and of B in boxes of narrow tiles; ``tiles`` are the arguments of `wide_tiles`."""
     (a, b, narrow_b), hints, k_columns = maps, cache_hints(config), atom(ring.tiles[0].dtype) * config.depth
+    parts = cta_position(config.share)[0], config.share[0], multicast_masks(config.share)[1]
     slots, filled = ring.producer(), var(u32, min(tiles_k, config.stages))
     for _ in loop(filled):
         next(slots)
@@ -185,7 +190,7 @@ def load_tiles(
             slot.empty.wait()
             slot.full.arrive_expect_tx(slot.nbytes)
             load_part(slot.a, a, majors[0], (), row, k * k_columns, slot.full, hint=hints[0])
-            load_part(slot.b, b, majors[1], (), col, k * k_columns, slot.full, hint=hints[1])
+            load_part(slot.b, b, majors[1], (), col, k * k_columns, slot.full, parts, hints[1])
         filled.set(0)
     for row, col in narrow_tiles(config, *tiles):
         for k in loop(tiles_k):
@@ -194,7 +199,7 @@ def load_tiles(
             slot.empty.wait()
             slot.full.arrive_expect_tx(slot.a.nbytes + narrow.nbytes)
             load_part(slot.a, a, majors[0], (), row, k * k_columns, slot.full, hint=hints[0])
-            load_part(narrow, narrow_b, majors[1], (), col, k * k_columns, slot.full, hint=hints[1])
+            load_part(narrow, narrow_b, majors[1], (), col, k * k_columns, slot.full, parts, hints[1])
     slots.wait_all_empty()
 
 
@@ -207,8 +212,8 @@ def wide_tiles(
     0 or 1 where two warpgroups take the CTA's tiles in turn.
     """
     start, turns = (None, 1) if own is None else (clusterid.x + own * nclusterid.x, 2)
-    for row, col in rasterize(wide_m, tiles_n, config.group, start, turns):
-        yield row * config.tile[0], col * config.tile[1]
+    for row, col in rasterize(clusters_of(wide_m, config), tiles_n, config.group, start, turns):
+        yield first_row(row, config), col * config.tile[1]
 
 
 def narrow_tiles(
@@ -217,9 +222,21 @@ def narrow_tiles(
     """Yields the first row and column of this CTA's narrow tiles, whose numbers follow on those of the wide ones."""
     if not config.last:
         return
-    wide = wide_m * tiles_n
+    wide_rows, narrow_rows = (clusters_of(rows, config) for rows in (wide_m, tiles_m - wide_m))
+    wide = wide_rows * tiles_n
     before = (wide + (nclusterid.x - 1) - clusterid.x) // nclusterid.x  # wide tiles of this CTA
     later = before if own is None else before + ((own ^ before) & 1)
     start, turns = clusterid.x + later * nclusterid.x - wide, 1 if own is None else 2
-    for row, col in rasterize(tiles_m - wide_m, narrow_n, config.group, start, turns):
-        yield (wide_m + row) * config.tile[0], col * config.last
+    for row, col in rasterize(narrow_rows, narrow_n, config.group, start, turns):
+        yield first_row(wide_rows + row, config), col * config.last
+
+
+def clusters_of(rows: Expr, config: Config) -> Expr:
+    """Returns the rows of clusters that ``rows`` of tiles are."""
+    share = config.share[0]
+    return (rows + (share - 1)) // share
+
+
+def first_row(clusters: Expr, config: Config) -> Any:
+    """Returns the first row of D of this CTA's tile, in the row of clusters after ``clusters`` others."""
+    return (clusters * config.share[0] + cta_position(config.share)[0]) * config.tile[0]
