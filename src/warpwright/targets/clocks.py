@@ -144,7 +144,7 @@ _H200 = Timing(
         "ld_hbm_mixed": f"{_MICRO} launch.turnover.copy less cta_start and the 66 cycles of the other instructions",
         "shared_latency": f"{_MICRO} shared.load.latency",
         "shared_bytes": f"{_MICRO} shared.load.quad.16_warps: 512 bytes in 4.0 cycles; conflicts cost whole wavefronts",
-        "shared_writes": f"{_MICRO} wgmma.main_loop.n128.fill_ab.1_sms: 96 bytes a cycle read beside 62 written",
+        "shared_writes": f"{_MICRO} wgmma.main_loop.n128.fill_ab.1_sms: 96 bytes a cycle read beside 64 written",
         "pair_writes": "published: no MMA of Hopper spans two CTAs",
         "dsmem_latency": f"{_MICRO} dsmem.neighbour.latency, clusters of 2",
         "dsmem_bytes": f"{_MICRO} dsmem.read.2.132_sms",
