@@ -187,9 +187,9 @@ def plan_gemm(
     """Returns the launch of ``config`` for ``batches`` matrices D (m, n) on a device of ``sms`` SMs.
 
     Persistent clusters all fit at once. Their number is the smallest with the same number of rounds; with tiles of two
-    widths it is that of the SMs. ``majors`` names the layouts of A and B in memory: "k" for (rows, k), "mn" for (k,
-    rows). ``in_bytes`` is the size of an element of A and B, ``out_bytes`` that of D. Raises UsageError for an extent
-    below 1, and for rows in memory that are not a multiple of 16 bytes.
+    widths it is as many as there are SMs for. ``majors`` names the layouts of A and B in memory: "k" for (rows, k),
+    "mn" for (k, rows). ``in_bytes`` is the size of an element of A and B, ``out_bytes`` that of D. Raises UsageError
+    for an extent below 1, and for rows in memory that are not a multiple of 16 bytes.
     """
     if min(m, n, k) < 1:
         raise UsageError(f"given M={m}, N={n}, K={k}; expected each at least 1; an empty GEMM needs no kernel")
@@ -209,9 +209,7 @@ def plan_gemm(
     grid = (-(-clusters // rounds) * config.cluster, 1, 1)
     found = Plan(grid, -(-n // vector) * vector, (tiles_m, tiles_n, tiles_k, batches))
     if isinstance(config, Config) and (config.last or config.pingpong):
-        grid, maps = (
-            (sms // config.cluster * config.cluster, 1, 1) if config.last else grid,
-            ("b", "d", "d") if config.pingpong else ("b", "d"),
-        )
+        grid = (sms // config.cluster * config.cluster, 1, 1) if config.last else grid
+        maps = ("b", "d", "d") if config.pingpong else ("b", "d")
         return replace(found, grid=grid, maps=maps, widths=widths(config, m, n, sms=sms))
     return found
