@@ -167,8 +167,8 @@ def main_loop(
                             tma.load(tile, source[tops[name], column], slot.full)
                 slot.full.arrive()
                 column.set((column + 64) % width)
+                # `k % every` would take 16 cycles of each k-block from the tensor core.
                 with If((ctaid.x == 0) & (k == due)):
-                    # A division for each k-block, beside the wgmmas, would take 16 cycles of it from the tensor core.
                     due += every
                     offset = atom.add(samples, 2).to(u32)
                     samples[offset + 1] = clock64()

@@ -19,7 +19,7 @@ from warpwright.errors import UsageError
 from warpwright.kernels.gemm import PLAIN, sm90, sm100, sm120
 from warpwright.kernels.gemm.epilogue import Epilogue
 from warpwright.kernels.gemm.slices import add_slices, sum_grid
-from warpwright.kernels.gemm.sm90.estimate import Problem, has_whole_panels
+from warpwright.kernels.gemm.sm90.estimate import Problem, cut_operand
 from warpwright.lang import Kernel
 from warpwright.ops.binding import MAP_BYTES, Geometry, Launch, Plan, Stride
 from warpwright.ops.matmul import measurements
@@ -46,7 +46,6 @@ __all__ = [
 
 MATRIX = 2
 ROW_BYTES = 128  # of K in an atom of a stage
-PANEL = 64  # 16-bit elements of a row of 128 bytes; operands with dense columns have no other types
 SCRATCH = "parts"  # the partial sums of slices of K
 EPILOGUE = "bias", "scale_a", "scale_b", "alpha"
 
@@ -289,7 +288,8 @@ def plan_sm90(
     if config.pingpong and not sm90.takes_two_widths(config):
         raise UsageError(
             "matmul: given level= with pingpong=True; expected two consumers in persistent CTAs, single or in pairs "
-            "that share B, an early ring, 16-bit operands and tiles stored at once: take CONFIGS['128x200 pingpong']"
+            "that share B, with tiles of a multiple of 8 columns, in pairs of 16, an early ring, 16-bit operands and "
+            "tiles stored at once: take CONFIGS['128x200 pingpong']"
         )
     if config.last and not sm90.takes_two_widths(config):
         raise UsageError(
@@ -305,16 +305,13 @@ def plan_sm90(
 
 
 def _check_panels(config: sm90.Config | sm120.Config, problem: Problem) -> None:
-    """Raises UsageError where a CTA would load a part of a panel of an operand whose columns are dense."""
-    if has_whole_panels(config, problem):
+    """Raises UsageError where the tiles of ``config`` are no whole panels of an operand whose columns are dense: TMA
+    loads such an operand in panels of 64 columns, 128 bytes."""
+    cut = cut_operand(config, problem)
+    if cut is None:
         return
-    operands = zip("AB", "MN", config.tile, reversed(config.share), problem.majors, strict=True)
-    name, letter, step = next(
-        (name, letter, PANEL * share)
-        for name, letter, rows, share, major in operands
-        if major == "mn" and rows % (PANEL * share)
-    )
-    rows, columns = config.tile
+    (operand, step), (rows, columns) = cut, config.tile
+    name, letter = [("A", "M"), ("B", "N")][operand]
     raise UsageError(
         f"matmul: given level= with tiles of {rows} × {columns} for a matrix {name} that is dense along {letter}; "
         f"expected a multiple of {step} along {letter}: leave level= out, or pass a copy that is dense along K"

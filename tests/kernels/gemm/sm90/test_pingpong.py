@@ -193,7 +193,8 @@ def test_no_batches() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"share": (2, 1)}, {"share": (1, 2)}, {"consumers": 3}, {"early": False}, {"delayed": True}]
+    "changes",
+    [{"share": (2, 1)}, {"share": (4, 1), "tile": (128, 192)}, {"consumers": 3}, {"early": False}, {"delayed": True}],
 )
 def test_configurations_that_take_no_turns(changes: dict[str, Any]) -> None:
     a = np.zeros((256, 64), BF16)
@@ -201,7 +202,8 @@ def test_configurations_that_take_no_turns(changes: dict[str, Any]) -> None:
         ww.matmul(a, a.T, device="h200", level=replace(WIDE, **changes))
     assert str(caught.value) == (
         "matmul: given level= with pingpong=True; expected two consumers in persistent CTAs, single or in pairs "
-        "that share B, an early ring, 16-bit operands and tiles stored at once: take CONFIGS['128x200 pingpong']"
+        "that share B, with tiles of a multiple of 8 columns, in pairs of 16, an early ring, 16-bit operands and tiles "
+        "stored at once: take CONFIGS['128x200 pingpong']"
     )
 
 

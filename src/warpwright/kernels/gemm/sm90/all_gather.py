@@ -15,6 +15,7 @@ from dataclasses import replace
 from warpwright.kernels.gemm.sm90.configs import CONFIGS, STORES, STRIP, Config
 from warpwright.kernels.gemm.sm90.kernel import (
     REGISTERS,
+    clusters_of,
     cta_position,
     init_and_sync,
     load_part,
@@ -119,7 +120,7 @@ def all_gather_gemm(
 
     def output_tiles() -> Iterator[tuple[Expr, Expr, Expr]]:
         """Yields the rank of a tile's rows, its row of tiles in that rank, and its column: this rank's rows first."""
-        across, down = (tiles_m + (share[0] - 1)) // share[0], (tiles_n + (share[1] - 1)) // share[1]
+        across, down = clusters_of(tiles_m, share[0]), clusters_of(tiles_n, share[1])
         for below, col in rasterize(ranks * across, down, group):
             source, row = (rank + below // across) % ranks, below % across
             yield source, row * share[0] + place_m, (col * share[1] + place_n) * tile_n

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from warpwright.kernels.gemm.sm90.configs import ATOM_BYTES, CONFIGS, Config
 from warpwright.kernels.gemm.sm90.rounds import PINGPONG_K, PINGPONG_TILES, fit_last
 
-__all__ = ["Problem", "candidates", "estimate_us", "has_whole_panels"]
+__all__ = ["Problem", "candidates", "cut_operand", "estimate_us", "has_whole_panels"]
 
 LAUNCH_US = 4.8
 BLOCK_US = 1.82e-5  # of the tensor core, for each element of a tile and k-block
@@ -86,9 +86,15 @@ def candidates(problem: Problem, *, slices: bool, sms: int) -> Iterator[Config]:
 
 def has_whole_panels(config: Shared, problem: Problem) -> bool:
     """Whether each CTA's part of a shared operand is whole panels: of a "mn" operand a panel is 128 bytes of rows."""
-    parts = config.tile[0] // config.share[1], config.tile[1] // config.share[0]
-    panel = ATOM_BYTES // problem.size
-    return all(major == "k" or part % panel == 0 for part, major in zip(parts, problem.majors, strict=True))
+    return cut_operand(config, problem) is None
+
+
+def cut_operand(config: Shared, problem: Problem) -> tuple[int, int] | None:
+    """Returns the operand of whose panels a CTA would load a part, 0 for A and 1 for B, and the rows of a tile that are
+    whole panels for each CTA; None if there is no such operand."""
+    steps = [ATOM_BYTES // problem.size * share for share in reversed(config.share)]
+    operands = enumerate(zip(problem.majors, config.tile, steps, strict=True))
+    return next(((i, step) for i, (major, rows, step) in operands if major == "mn" and rows % step), None)
 
 
 PAIRED = {name for name in CONFIGS for plain in CONFIGS if f"{plain} stream" == name or f"{name} stream" == plain}

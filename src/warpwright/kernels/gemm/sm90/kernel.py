@@ -70,6 +70,7 @@ from warpwright.types import Scalar
 __all__ = [
     "EVICT_FIRST",
     "Matrix",
+    "clusters_of",
     "cta_position",
     "gemm",
     "grouped_tile",
@@ -134,7 +135,7 @@ def gemm(
     place_m, place_n = cta_position(share)
 
     def output_tiles() -> Iterator[tuple[Matrix, Expr, Expr]]:
-        across, down = (tiles_m + (share[0] - 1)) // share[0], (tiles_n + (share[1] - 1)) // share[1]
+        across, down = clusters_of(tiles_m, share[0]), clusters_of(tiles_n, share[1])
         for below, col in rasterize(across * batches if batched else across, down, config.group):
             at, row = split_batch(below, across, batched)
             yield at, (row * share[0] + place_m) * tile_m, (col * share[1] + place_n) * tile_n
@@ -289,6 +290,11 @@ def rasterize(
         within += nclusterid.x * turns if turns > 1 else nclusterid.x
 
 
+def clusters_of(tiles: Expr, share: int) -> Expr:
+    """Returns how many clusters cover ``tiles`` along an axis where each has ``share`` tiles."""
+    return (tiles + (share - 1)) // share
+
+
 def grouped_tile(number: Expr, across: Expr, down: Expr, group: int) -> tuple[Expr, Expr]:
     """Returns row and column of tile ``number`` of ``across`` × ``down``: down the rows of a group, then along."""
     first = number // (down * group) * group
@@ -335,7 +341,7 @@ def fill_ring(
     ``tiles`` counts tiles along M and N, k-blocks, and batches.
     """
     (tiles_m, tiles_n, tiles_k, batches), share, slots = tiles, config.share, ring.producer()
-    across, down = (tiles_m + (share[0] - 1)) // share[0], (tiles_n + (share[1] - 1)) // share[1]
+    across, down = clusters_of(tiles_m, share[0]), clusters_of(tiles_n, share[1])
     below, right = grouped_tile(clusterid.x, across * batches if batched else across, down, config.group)
     at, row = split_batch(below, across, batched)
     place = cta_position(share)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from warpwright.kernels.gemm.epilogue import PLAIN, Epilogue
 from warpwright.kernels.gemm.sm90.configs import LEVELS, STORES, STRIP, Config
 from warpwright.kernels.gemm.sm90.kernel import (
+    clusters_of,
     cta_position,
     init_and_sync,
     load_part,
@@ -72,7 +73,7 @@ def gemm_one_loop(
     blocks = smem.tile(out, (WARPS * STORES * WARP_ROWS, ROW_BYTES // out.nbytes))
     init_and_sync(ring, share, (a, b, d))
     place_m, place_n = cta_position(share)
-    down, across = (tiles_n + (share[1] - 1)) // share[1], (tiles_m + (share[0] - 1)) // share[0]
+    down, across = clusters_of(tiles_n, share[1]), clusters_of(tiles_m, share[0])
     at, row_of_clusters = split_batch(clusterid.x // down, across, batched)
     row = (row_of_clusters * share[0] + place_m) * tile_m
     col = (clusterid.x % down * share[1] + place_n) * tile_n

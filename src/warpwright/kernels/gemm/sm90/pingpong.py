@@ -76,8 +76,9 @@ def gemm_pingpong(
     columns of a narrow and of a wide tile, which are no whole block.
 
     role      warps  moves                                     waits for             signals
-    load      0      A, B: global -> ring                      ring.empty            ring.full
-    multiply  4-     ring -> registers -> blocks of D -> D     ring.full, own turn   ring.empty, the other's turn
+    load      0      A, B: global -> ring (of sharing CTAs)    ring.empty            ring.full
+    multiply  4-     ring -> registers -> blocks of D -> D     ring.full, own turn   ring.empty (of sharing CTAs),
+                                                                                     the other's turn
     """
     (tile_m, tile_n), tiles = config.tile, (wide_m, tiles_n, tiles_m, narrow_n)
     ring = operand_ring(config, config.share[0], majors, (dtype, b_dtype or dtype))

@@ -13,6 +13,7 @@ from warpwright.kernels.gemm.sm90.configs import Config
 __all__ = ["PINGPONG_K", "PINGPONG_TILES", "fit_last", "takes_two_widths", "widths"]
 
 PINGPONG_TILES, PINGPONG_K = 4, 512  # tiles of a CTA and K from which consumers that multiply in turn are faster
+SHARES = (1, 1), (2, 1)  # single CTAs, and pairs along M that share B
 PAIR = 128  # columns of a warp's two blocks of 16-bit elements
 COLUMNS = {"k": 8, "mn": 64}  # N of a wgmma is a multiple of 8; 64 where rows of B in memory, 128 bytes, lie along N
 
@@ -36,7 +37,7 @@ def takes_two_widths(config: Config) -> bool:
     """Whether `gemm_pingpong` has a kernel of ``config``, or `gemm_two_widths`, whose tiles are whole pairs of a warp's
     blocks of D."""
     columns, part = config.tile[1], COLUMNS["k"] * config.share[0]
-    whole = config.split == config.slices == config.share[1] == 1 and columns % part == 0
+    whole = config.split == config.slices == 1 and config.share in SHARES and columns % part == 0
     roles = config.persistent and config.specialised and config.consumers > 1
     plain = whole and roles and config.early and not config.rotate and not config.rows
     if config.pingpong:
@@ -52,8 +53,8 @@ def widths(config: Config, m: int, n: int, *, sms: int) -> tuple[int, int]:
 
 
 def _last_round(config: Config, m: int, n: int, sms: int) -> tuple[int, int]:
-    """Returns the rows of clusters with wide tiles, which fill no more than all rounds but the last, and the clusters
-    that the rest of the rounds have room for."""
+    """Returns how many rows of clusters have wide tiles, as many as fit into all rounds but the last, and for how many
+    clusters there is room after them."""
     (tile_m, tile_n), share = config.tile, config.share[0]
     across, down, clusters = -(-m // (tile_m * share)), -(-n // tile_n), sms // share
     rounds = -(-across * down // clusters)

@@ -97,11 +97,11 @@ class DelayedTile:
                 store_block()
 
     def store_due(self, d: tma.Map[Scalar], own: Expr, stores: Expr, k: Expr, start: Any, stop: Expr) -> None:
-        """Store what is due of the kept tile once the wgmmas of k-block ``k`` of ``start`` to ``stop`` are issued.
+        """Store the block of the kept tile that is due after k-block ``k`` of the next one, ``start`` to ``stop`` - 1.
 
-        A block is due every `PACE` k-blocks from the second one on, and all others after the last k-block. TMA reads
-        the blocks of eight warps in 512 cycles, and a k-block of 128 × 256 takes 1024: all blocks at once would take
-        longer than the wgmmas in flight.
+        A block is due every `PACE` k-blocks from the second one on, and those that are left after the last k-block.
+        TMA reads the blocks of eight warps in 512 cycles, and a k-block of 128 × 256 takes 1024: all blocks at once
+        would take longer than the wgmmas in flight.
         """
         with If(self.kept != 0):
             for number, store_block in enumerate(self._blocks(d, own, stores)):

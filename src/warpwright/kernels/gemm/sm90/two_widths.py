@@ -20,6 +20,7 @@ from warpwright.kernels.gemm.sm90.fp8 import mainloop_fp8
 from warpwright.kernels.gemm.sm90.kernel import (
     EVICT_FIRST,
     REGISTERS,
+    clusters_of,
     cta_position,
     fill_ring,
     init_and_sync,
@@ -93,8 +94,8 @@ def gemm_two_widths(
     Every CTA has a wide tile.
 
     role      warps  moves                                     waits for             signals
-    load      0      A, B: global -> ring                      ring.empty            ring.full
-    multiply  4-     ring -> registers -> blocks of D -> D     ring.full, own block  ring.empty
+    load      0      A, B: global -> ring (of sharing CTAs)    ring.empty            ring.full
+    multiply  4-     ring -> registers -> blocks of D -> D     ring.full, own block  ring.empty (of sharing CTAs)
     """
     (tile_m, tile_n), consumers, last = config.tile, config.consumers, config.last
     strips = tile_m // STRIP // consumers
@@ -212,7 +213,7 @@ def wide_tiles(
     0 or 1 where two warpgroups take the CTA's tiles in turn.
     """
     start, turns = (None, 1) if own is None else (clusterid.x + own * nclusterid.x, 2)
-    for row, col in rasterize(clusters_of(wide_m, config), tiles_n, config.group, start, turns):
+    for row, col in rasterize(clusters_of(wide_m, config.share[0]), tiles_n, config.group, start, turns):
         yield first_row(row, config), col * config.tile[1]
 
 
@@ -222,19 +223,13 @@ def narrow_tiles(
     """Yields the first row and column of this CTA's narrow tiles, whose numbers follow on those of the wide ones."""
     if not config.last:
         return
-    wide_rows, narrow_rows = (clusters_of(rows, config) for rows in (wide_m, tiles_m - wide_m))
+    wide_rows, narrow_rows = (clusters_of(rows, config.share[0]) for rows in (wide_m, tiles_m - wide_m))
     wide = wide_rows * tiles_n
     before = (wide + (nclusterid.x - 1) - clusterid.x) // nclusterid.x  # wide tiles of this CTA
     later = before if own is None else before + ((own ^ before) & 1)
     start, turns = clusterid.x + later * nclusterid.x - wide, 1 if own is None else 2
     for row, col in rasterize(narrow_rows, narrow_n, config.group, start, turns):
         yield first_row(wide_rows + row, config), col * config.last
-
-
-def clusters_of(rows: Expr, config: Config) -> Expr:
-    """Returns the rows of clusters that ``rows`` of tiles are."""
-    share = config.share[0]
-    return (rows + (share - 1)) // share
 
 
 def first_row(clusters: Expr, config: Config) -> Any:
